@@ -170,7 +170,10 @@ class CallerNetwork:
             return 0.0
         connection = end.connection
         is_answer = end is connection.server_end
-        befalls = lambda kind: self.befalls(kind, connection.caller, connection.server)  # noqa: E731
+
+        def befalls(kind: FaultKind) -> CallerFault | None:
+            return self.befalls(kind, connection.caller, connection.server)
+
         if befalls(FaultKind.LOST):
             connection.fall_silent()
             return None

@@ -1,29 +1,43 @@
-"""Callers of a simulated cluster: each part by itself, with faults between callers and servers, and that a seed decides
-all of it.
+"""Callers of a simulated cluster: each part by itself, all of them while all kinds of faults lie between callers and
+servers, and that a seed decides all of it.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
-import random
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections import Counter
+from collections.abc import Iterator, Mapping
 
 import pytest
 import structlog
 
-from pinlater.config import Config
-from pinlater.history.recorder import Recorder
-from tests.simulation import virtual_time
-from tests.simulation.caller_network import CallerFault, CallerNetwork, FaultKind
-from tests.simulation.callers import Callers
+from tests.simulation.caller_network import FaultKind
 from tests.simulation.parts import PARTS
 from tests.simulation.parts.part import PartSettings
-from tests.simulation.served_cluster import ServedCluster
+from tests.simulation.plan import Fault, Plan
+from tests.simulation.run import Outcome, run_plan
 
+MINUTES = 0.4
 BUSY = PartSettings(producers=2, workers=3, pause_s=0.5, lull=0.0, wait_ms=5_000, deaths_per_hour=60.0)
+LIGHT = PartSettings(pause_s=2.0, lull=0.0, wait_ms=5_000, deaths_per_hour=60.0)
+
+CALLS: Mapping[str, set[str]] = {
+    "plain": {"enqueueJobs", "dequeueJobs", "ackJobs", "checkpointJobs", "heartbeatJobs"},
+    "keyed": {"enqueueJobs", "dequeueFromQueues", "lookupJobs"},
+    "results": {"enqueueJobs", "lookupJobs"},
+    "cancels": {"cancelJobs", "rescheduleJobs"},
+    "many_queues": {"dequeueFromQueues"},
+    "limits": {"updateQueue", "getQueues"},
+    "dead_letters": {"changeJobs", "changeFoundJobs", "retryFailedJobs", "deleteJobs"},
+    "counts": {"getJobCount", "scanJobs", "searchJobs", "getClusterStatus", "explainJobs"},
+    "schedules": {"updateSchedule", "deleteSchedule", "getSchedules", "dequeueJobs"},
+    "flows": {"createFlow", "addFlowItems", "sealStage", "getFlow", "retryFlowItems", "getFlowItems"},
+    "bodies": {"enqueueJobs", "dequeueFromQueues", "lookupJobs"},
+    "overflow": {"enqueueJobs", "lookupJobs"},
+    "strangers": {"ackJobs", "getJobCount", "enqueueJobs"},
+}
+"""Those that a part is there for."""
 
 
 @pytest.fixture(autouse=True)
@@ -33,69 +47,47 @@ def _quiet() -> Iterator[None]:
     structlog.reset_defaults()
 
 
-@dataclass
-class Ran:
-    """A run of one part."""
-
-    lines: list[bytes] = field(default_factory=list)
-    left: list[str] = field(default_factory=list)
-    errors: dict[str, int] = field(default_factory=dict)
-    faults: dict[str, int] = field(default_factory=dict)
-    trace: str = ""
-
-    def methods(self) -> set[str]:
-        return {each["method"] for each in map(json.loads, self.lines) if "method" in each}
+def between_callers_and_servers(amount: float) -> list[Fault]:
+    """All kinds of them from the beginning to the end, but for a cut of a few seconds; and the death of a server."""
+    lasting = [Fault(f"callers_{kind.value}", 0.01, MINUTES * 60, amount=amount) for kind in FaultKind]
+    brief = Fault("callers_cut", 5.0, 3.0, amount=1.0)
+    return [*(each for each in lasting if each.kind != brief.kind), brief, Fault("kill", MINUTES * 30, 3.0)]
 
 
-def run(name: str, seed: int, faults: Sequence[CallerFault] = (), *, seconds: float = 60.0, kill: bool = False) -> Ran:
-    return virtual_time.run(_run(name, seed, faults, seconds, kill), seed)
-
-
-async def _run(name: str, seed: int, faults: Sequence[CallerFault], seconds: float, kill: bool) -> Ran:
-    ran, loop = Ran(), asyncio.get_running_loop()
-    with CallerNetwork(random.Random(f"{seed} callers")) as network:
-        cluster = ServedCluster(network, 3, config=Config(bodies=("tier=file:///tier",)))
-        await cluster.start_all(2)
-        recorder = Recorder(ran.lines.append, lambda: virtual_time.EPOCH_MS + loop.time() * 1000)
-        callers = Callers(network, str(seed), recorder)
-        part = PARTS[name](callers, random.Random(f"{seed} {name}"), BUSY)
-        await part.set_up()
-        network.add(*(replace(each, from_s=loop.time(), until_s=loop.time() + seconds) for each in faults))
-        part.start()
-        await asyncio.sleep(seconds / 2)
-        if kill:
-            cluster.kill(cluster.servers[0])
-            await asyncio.sleep(3)
-            await cluster.start("q3")
-        await asyncio.sleep(seconds / 2)
-        network.heal()
-        await part.stop_producing()
-        ran.left = await part.finish(120.0)
-        await part.stop()
-        recorder.note("end")
-        await callers.close_all()
-        await cluster.close()
-        ran.errors, ran.faults, ran.trace = dict(callers.errors), network.counts, cluster.network.tally.hash()
-    return ran
+def calls_of(outcome: Outcome) -> Counter[str]:
+    events = map(json.loads, outcome.history)
+    return Counter(event["method"] for event in events if "method" in event)
 
 
 @pytest.mark.parametrize("name", PARTS)
-def test_a_part_by_itself_comes_to_its_end(name: str) -> None:
-    ran = run(name, 1)
-    assert ran.left == []
+def test_a_part_by_itself_makes_its_calls_and_comes_to_its_end(name: str) -> None:
+    outcome = run_plan(Plan(1, 2, 3, MINUTES, {name: BUSY}))
+    assert outcome.violations == []
+    assert CALLS[name] - set(calls_of(outcome)) == set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PARTS)
 def test_a_part_comes_to_its_end_whatever_befalls_its_calls(name: str) -> None:
-    chances = {FaultKind.LATE: 0.05, FaultKind.TWICE: 0.2, FaultKind.REFUSED: 0.2}
-    faults = [CallerFault(kind, 0.0, 0.0, chances.get(kind, 0.02)) for kind in FaultKind if kind is not FaultKind.CUT]
-    ran = run(name, 2, faults, kill=True)
-    assert ran.left == []
-    assert set(ran.faults) == {each.kind for each in faults}
+    outcome = run_plan(Plan(2, 2, 3, MINUTES, {name: BUSY}, between_callers_and_servers(0.2)))
+    assert outcome.violations == []
+
+
+def test_all_parts_come_to_their_ends_whatever_befalls_their_calls() -> None:
+    outcome = run_plan(Plan(3, 2, 3, MINUTES, dict.fromkeys(PARTS, LIGHT), between_callers_and_servers(0.2)))
+    assert outcome.violations == []
+    assert {kind for kind in FaultKind if f"befell callers: {kind}" not in outcome.met} == set()
 
 
 def test_one_seed_is_one_history_and_another_seed_another() -> None:
-    faults = [CallerFault(kind, 0.0, 0.0, 0.02) for kind in FaultKind]
-    first, again, other = (run("plain", seed, faults, kill=True) for seed in (1, 1, 2))
-    assert (first.lines, first.trace) == (again.lines, again.trace)
-    assert other.lines != first.lines
+    parts, faults = {"plain": BUSY, "keyed": BUSY}, between_callers_and_servers(0.2)
+    first, again, other = (run_plan(Plan(seed, 2, 3, MINUTES, parts, faults)) for seed in (1, 1, 2))
+    assert (first.history, first.trace) == (again.history, again.trace)
+    assert other.history != first.history
+
+
+def test_programs_die_and_are_started_again_under_other_names() -> None:
+    outcome = run_plan(Plan(1, 1, 1, MINUTES, {"plain": PartSettings(deaths_per_hour=600.0)}))
+    lives = {event["by"] for event in map(json.loads, outcome.history) if "by" in event}
+    assert {"plain-worker-0.1", "plain-worker-0.2"} <= lives
+    assert outcome.violations == []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
-from contextlib import aclosing
 
 from pinlater.model import ExtendedJob, Job, JobFilter, JobState
 from pinlater.model.job_selection import JobPhase, JobSelection
@@ -58,9 +57,8 @@ class Counts(Part):
 
     async def _scan(self, caller: Caller, rng: random.Random) -> None:
         async def pages() -> None:
-            async with aclosing(caller.client.scan_pages(self._filter(rng), limit=rng.randint(2, 20))) as found:
-                async for _ in found:
-                    """The history has it."""
+            async for _ in caller.client.scan_pages(self._filter(rng), limit=rng.randint(2, 20)):
+                """The history has it."""
 
         await self.call("scan", pages())
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterable
+from dataclasses import replace
 
+from pinlater.errors import FlowNotFound, PinLaterError
 from pinlater.model import DequeuedJob
 from pinlater.model.flow_words import (
     Applet,
@@ -17,8 +19,8 @@ from pinlater.model.flow_words import (
     OnFailure,
     Stage,
 )
-from tests.simulation.callers import Caller
-from tests.simulation.parts.part import Part, Program
+from tests.simulation.callers import Caller, Callers
+from tests.simulation.parts.part import Part, PartSettings, Program
 from tests.simulation.parts.worker import Habits, Worker
 
 ITEMS, CALLBACKS = "flow-items", "flow-callbacks"
@@ -35,8 +37,8 @@ class _ItemWorker(Worker):
 class Flows(Part):
     NAME = "flows"
 
-    def __init__(self, *args: object) -> None:
-        super().__init__(*args)  # type: ignore[arg-type]
+    def __init__(self, callers: Callers, rng: random.Random, settings: PartSettings | None = None) -> None:
+        super().__init__(callers, rng, settings)
         self._flows: dict[str, None] = {}
         """Those that were made and are not known to be over."""
 
@@ -81,11 +83,12 @@ class Flows(Part):
             Applet(AppletKind.MAP, "result[].{page: page}"),
             Applet(AppletKind.JOB, job="split", queue=ITEMS),
         )
-        failures = {"max_failures": rng.randint(0, 3), "backoff_ms": rng.randint(100, 2_000)}
-        stages = [Stage("first", "work", ITEMS, **failures)]
+        max_failures, backoff_ms = rng.randint(0, 3), rng.randint(100, 2_000)
+        stages = [Stage("first", "work", ITEMS, max_failures=max_failures, backoff_ms=backoff_ms)]
         for number in range(rng.randint(0, 2)):
             parent = rng.choice(stages).name
-            stages.append(Stage(f"next-{number}", "work", ITEMS, parent, rng.choice(kinds), **failures))
+            applet = rng.choice(kinds)
+            stages.append(Stage(f"next-{number}", "work", ITEMS, parent, applet, max_failures, backoff_ms))
         return NewFlow(
             "flow",
             stages,
@@ -118,17 +121,32 @@ class Flows(Part):
                 await self.call("retry_flow_items", again)
             elif deed < 0.55:
                 await self.call("cancel_flow", client.cancel_flow(flow_id))
+            elif deed < 0.58:
+                await self.call("delete_flow", client.delete_flow(flow_id))
             elif deed < 0.75:
-                await self.call("get_flow_items", client.get_flow_items(flow_id))
+                await self._take_item(caller, rng, flow_id)
             elif deed < 0.85:
                 await self.call("resume_flow", client.resume_flow(flow_id))
             else:
                 await self._see(caller, flow_id)
 
+    async def _take_item(self, caller: Caller, rng: random.Random, flow_id: str) -> None:
+        """Works on an item that is chosen."""
+        page = await self.call("get_flow_items", caller.client.get_flow_items(flow_id))
+        if page is not None and page.items:
+            number = rng.choice(page.items).number
+            taken = await self.call("assign_item", caller.client.assign_item(number))
+            if taken is not None and taken.job is not None:
+                await _ItemWorker(self, caller, rng, [ITEMS], replace(HABITS, rides=0.0)).work(taken.job)
+
     async def _see(self, caller: Caller, flow_id: str) -> str:
-        """What keeps a flow from its end; "": nothing, it is over."""
-        flow = await self.call("get_flow", caller.client.get_flow(flow_id))
-        if flow is None:
+        """What keeps a flow from its end; "": nothing, it is over or not there any more."""
+        try:
+            flow = await caller.client.get_flow(flow_id)
+        except FlowNotFound:
+            return ""
+        except PinLaterError as error:
+            self.callers.failed(error, "get_flow")
             return "cannot be looked up"
         if flow.state is FlowState.RUNNING:
             return f"{flow.state.name} {'; '.join(flow.troubles)}"

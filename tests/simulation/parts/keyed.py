@@ -1,4 +1,4 @@
-"""Jobs with keys, send ids, expiries, tags and claim time-outs of their own, in two queues whose chains are the same."""
+"""Jobs with keys, send ids, expiries, tags and claim time-outs of their own, in two queues with chains in common."""
 
 from __future__ import annotations
 
@@ -28,12 +28,16 @@ class Keyed(Part):
     def programs(self) -> Iterable[Program]:
         return (
             *self.producers(self._produce),
-            *self.workers(self._work),
+            Program("worker-of-all", self._work_for_all),
+            *self.workers(self._work_for_one),
             Program("finder", self._find, is_producer=True),
         )
 
-    async def _work(self, caller: Caller, rng: random.Random) -> None:
-        await Worker(self, caller, rng, [rng.choice(QUEUES)] if rng.random() < 0.5 else QUEUES, Habits()).run()
+    async def _work_for_all(self, caller: Caller, rng: random.Random) -> None:
+        await Worker(self, caller, rng, QUEUES, Habits()).run()
+
+    async def _work_for_one(self, caller: Caller, rng: random.Random) -> None:
+        await Worker(self, caller, rng, [rng.choice(QUEUES)], Habits()).run()
 
     async def _produce(self, caller: Caller, rng: random.Random) -> None:
         while True:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 import traceback
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -78,7 +77,7 @@ class Program:
     is_producer: bool = False
 
 
-class Part(ABC):
+class Part:
     """Subclasses say what there is to set up, and which programs there are."""
 
     NAME: ClassVar[str]
@@ -107,13 +106,13 @@ class Part(ABC):
 
     # -- what a part is made of --------------------------------------------------------------------------------------
 
-    @abstractmethod
     async def set_up(self) -> None:
         """Queues with their settings, before anything runs."""
+        raise NotImplementedError
 
-    @abstractmethod
     def programs(self) -> Iterable[Program]:
         """All of them."""
+        raise NotImplementedError
 
     def producers(self, run: Run, name: str = "producer") -> Iterable[Program]:
         """As many as the settings say."""
@@ -143,7 +142,7 @@ class Part(ABC):
         await self._cancel(self._producers)
 
     async def finish(self, at_most_s: float) -> list[str]:
-        """Waits until all jobs have ended. The descriptors and states of those that have not, and what else went wrong."""
+        """Waits until all jobs have ended. What has not, by its descriptor or queue, and what else went wrong."""
         loop = asyncio.get_running_loop()
         ends_s, pause_s = loop.time() + at_most_s, 1.0
         caller = self.callers.start(f"{self.NAME}-finish")
@@ -266,7 +265,7 @@ class Part(ABC):
         return now_ms() + rng.randint(-1_000, round(self.settings.delay_s * 1000))
 
     async def set_up_queue(self, queue: str, **settings: str) -> None:
-        """Makes a queue, which is to be empty at the end. Beside these settings it has the claim time-out of the part."""
+        """Makes a queue, which has the claim time-out of the part too. At the end no job of it is to be left."""
         self._queues.append(queue)
         caller = self.callers.start(f"{self.NAME}-set-up-{queue}")
         await self.set_queue(caller, queue, claim_timeout=f"{self.settings.claim_timeout_s}s", **settings)

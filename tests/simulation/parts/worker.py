@@ -75,6 +75,12 @@ class Habits:
     own_timeout: float = 0.1
     """The dequeue names a claim time-out of its own."""
 
+    prefetches: float = 0.1
+    """The dequeue takes more jobs than its limit, where they are there at once."""
+
+    covers_less: float = 0.05
+    """The dequeue looks at a part of the shards."""
+
     reports: float = 0.0
     """A success brings a result, the last progress and a line for the log."""
 
@@ -97,6 +103,8 @@ DILIGENT = Habits(
     rides=0.0,
     renews=0.0,
     changes=0.0,
+    prefetches=0.0,
+    covers_less=0.0,
     looks=0.0,
 )
 """Those of all workers when everything is to end."""
@@ -148,6 +156,8 @@ class Worker:
                         claim_timeout_ms=timeout_ms,
                         release_on_disconnect=binds,
                         confirms_receipt=confirms,
+                        coverage=0.5 if self.happens(habits.covers_less) else 1.0,
+                        prefetch=rng.randint(1, 3) if self.happens(habits.prefetches) else 0,
                     ),
                     riding,
                 )
