@@ -7,6 +7,7 @@ import random
 import time
 from pathlib import Path
 
+from tests.faults.recorded_run import RecordedRun
 from tests.workers.apps.proof_jobs import FATES
 from tests.workers.proof_judge import broken, summary
 from tests.workers.proof_stand import ProofStand
@@ -50,7 +51,8 @@ def prove(folder: Path, url: str) -> None:
     print(f"{SEED}={seed}")
     rng = random.Random(seed)
     steps = rng.sample(STEPS, len(STEPS))
-    with ProofStand(folder, url) as stand:
+    run = RecordedRun(folder)
+    with ProofStand(folder, url, history=str(run.folder)) as stand:
         began = time.monotonic()
         jobs = stand.give(counts(JOBS))
         stand.go_through(steps, rng, JOBS)
@@ -59,5 +61,7 @@ def prove(folder: Path, url: str) -> None:
         print(f"{len(jobs)} jobs in {time.monotonic() - began:.1f} s; {summary(found, lines)}; {dict(stand.done)}")
         wrong = broken(jobs, found, lines)
         assert not wrong, wrong
+        verdict = run.judge()
+        assert verdict.jobs >= len(jobs)
         tracebacks = stand.tracebacks()
         assert not tracebacks, tracebacks

@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 
+import pytest
+
 from pinlater import Client, JobFilter, JobInfo, JobState
 from tests.server.running import RunningServer
 from tests.stores.process import free_port
@@ -45,12 +47,19 @@ def until(check: Callable[[], object], what: str | Callable[[], object], every_s
 
 
 class ProofStand:
-    """`workers` are replaced when they are killed; the server keeps its port and its store."""
+    """`workers` are replaced when they are killed; the server keeps its port and its store. `history`: the folder where
+    all callers record.
+    """
 
-    def __init__(self, folder: Path, url: str, *, workers: int = 2, slots: int = 8, lease: str = "5s") -> None:
+    def __init__(
+        self, folder: Path, url: str, *, workers: int = 2, slots: int = 8, lease: str = "5s", history: str = ""
+    ) -> None:
         self.folder = folder
         self.port = free_port()
         self._url = url
+        self._history = history
+        self._environment = pytest.MonkeyPatch()
+        self._environment.setenv("PINLATER_HISTORY", history)
         self.server = self._serving()
         self.server.wait_for("ready")
         (folder / "proof.toml").write_text(WORKER.format(port=self.port, root=ROOT, slots=slots, lease=lease))
@@ -74,6 +83,7 @@ class ProofStand:
     ) -> None:
         app.close()
         self.client.close()
+        self._environment.undo()
         for worker in self.workers:
             worker.clean_up()
         self.server.clean_up()
@@ -82,7 +92,7 @@ class ProofStand:
         return RunningServer(self.folder, "--store", f"1={self._url}", *SERVER, port=self.port)
 
     def start_worker(self, *arguments: str) -> WorkerCommand:
-        worker = WorkerCommand(self.folder, "--config", "proof.toml", *arguments)
+        worker = WorkerCommand(self.folder, "--config", "proof.toml", *arguments, PINLATER_HISTORY=self._history)
         self.workers.append(worker)
         return worker
 
