@@ -1,4 +1,4 @@
-"""The small plans by which planted faults are found: of one minute or two, with callers that do much."""
+"""The small plans by which planted faults are found: of half a minute to two, with callers that do much."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from collections.abc import Mapping, Sequence
 from tests.simulation.parts.part import PartSettings
 from tests.simulation.plan import Fault, Plan
 
-BUSY = PartSettings(producers=2, workers=3, pause_s=0.6, lull=0.0, delay_s=5.0, claim_timeout_s=3, deaths_per_hour=60.0)
+BUSY = PartSettings(producers=2, workers=3, pause_s=0.4, lull=0.0, delay_s=5.0, claim_timeout_s=3, deaths_per_hour=60.0)
 
 
 def _plan(
     *parts: str,
     servers: int = 1,
     shards: int = 2,
-    minutes: float = 1.0,
+    minutes: float = 0.5,
     faults: Sequence[Fault] = (),
     overflow: bool = False,
 ) -> Plan:
     return Plan(1, servers, shards, minutes, dict.fromkeys(parts, BUSY), faults, overflow=overflow)
 
 
-def _again(kind: str, every_s: float, lasts_s: float, amount: float = 0.5, until_s: float = 60.0) -> list[Fault]:
+def _again(kind: str, every_s: float, lasts_s: float, amount: float = 0.5, until_s: float = 30.0) -> list[Fault]:
     """A fault that comes again and again, on one server and shard after the other."""
     return [
         Fault(kind, every_s * number, lasts_s, number, number, amount) for number in range(1, round(until_s / every_s))
