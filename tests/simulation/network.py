@@ -69,6 +69,8 @@ class Tally:
         self.calls: Counter[tuple[str, str, str]] = Counter()
         self.notifications: Counter[tuple[str, str]] = Counter()
         """By the process that got them and the shard that sent them."""
+        self.empty_claims = 0
+        """Claims that a store carried out and that brought no job."""
         self._trace = blake2b(digest_size=16)
 
     def note(self, operation: str, process: str, place: str) -> None:
@@ -273,6 +275,8 @@ class Network:
         """A call of a store, at the moment at which it arrives there."""
         store = self.stores[shard_id]
         answer = store.call(name, args, kwargs, process)
+        if OPERATIONS[name].claims and not any(answer if name == "claim" else answer[1]):
+            self.tally.empty_claims += 1
         if store.freed:
             return _Freeing(answer, store.freed)
         return answer

@@ -7,15 +7,16 @@ on the machine nor on what else runs there.
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 import secrets
-import selectors
 import uuid
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import Context, ContextVar, copy_context
 from datetime import UTC, datetime, timedelta, tzinfo
+from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Any, Self, TypeVar
 from unittest.mock import patch
@@ -38,34 +39,28 @@ class NothingLeft(RuntimeError):
 TURNS, TURN_S = 100, 0.000_1
 """A moment has so many turns of the loop; each further one takes time, as somebody is turning until time has passed."""
 
+MANY_CANCELLED, CANCELLED_PART = 100, 0.5
+"""Timers are rid of those that were cancelled, if there are so many in all and these are such a part of them."""
 
-class _Jumping(selectors.DefaultSelector):
-    """Waits for nothing: where no timer is due, `passed_s` moves on to the next."""
+COLLECTIONS = (50_000, 20, 20)
+"""The thresholds of the garbage collector."""
+
+LONGEST_S = 86_400.0
+"""That time jumps at once."""
+
+
+class _Time:
+    """What has passed of the run, and the numbers of its tasks and futures: there is one run at a time."""
 
     passed_s = 0.0
-    _turns = 0
-
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        if timeout:
-            self.passed_s += timeout
-            self._turns = 0
-        elif timeout is None:
-            raise NothingLeft("everybody waits, and no timer is set")
-        else:
-            self._turns += 1
-            if self._turns > TURNS:
-                self.passed_s += TURN_S
-        return []
-
-
-_numbers = count(1)
+    numbers = count(1)
 
 
 class _NumberedTask(asyncio.Task[Any]):
     """Sets of tasks, which are many, are in one order in each run: by hashes that say which came first."""
 
     def __init__(self, *args: Any, **named: Any) -> None:
-        self._number = next(_numbers)
+        self._number = next(_Time.numbers)
         super().__init__(*args, **named)
 
     def __hash__(self) -> int:
@@ -80,7 +75,7 @@ class _NumberedFuture(asyncio.Future[Any]):
     """Likewise."""
 
     def __init__(self, *, loop: asyncio.AbstractEventLoop) -> None:
-        self._number = next(_numbers)
+        self._number = next(_Time.numbers)
         super().__init__(loop=loop)
 
     def __hash__(self) -> int:
@@ -89,21 +84,32 @@ class _NumberedFuture(asyncio.Future[Any]):
 
 class VirtualLoop(asyncio.SelectorEventLoop):
     """Its time begins at 0. Nothing comes from outside: no socket is read, and what runs on a thread elsewhere is run
-    at once.
+    at once. Callbacks run in the order of asyncio's loop; what that does for sockets and threads is left out.
     """
 
+    _ready: deque[asyncio.Handle]
+    _stopping: bool
+    _clock_resolution: float
+    _timer_cancelled_count: int
+
     def __init__(self) -> None:
-        self._jumping = _Jumping()
-        super().__init__(self._jumping)
-        self._ready: deque[asyncio.Handle]
+        super().__init__()
+        _Time.passed_s, _Time.numbers = 0.0, count(1)
+        self._turns = 0
+        self._timers: list[tuple[float, asyncio.TimerHandle]] = []
         self._frozen: dict[str, list[asyncio.Handle]] = {}
         self.set_task_factory(_NumberedTask.begin)
 
     def time(self) -> float:
-        return self._jumping.passed_s
+        return _Time.passed_s
 
     def run_in_executor(self, executor: Any, func: Callable[..., R], *args: Any) -> asyncio.Future[R]:
         return at_once(self, func, *args)
+
+    def call_soon(self, callback: Callable[..., object], *args: Any, context: Context | None = None) -> asyncio.Handle:
+        handle = asyncio.Handle(callback, args, self, context)
+        self._ready.append(handle)
+        return handle
 
     def create_future(self) -> asyncio.Future[Any]:
         return _NumberedFuture(loop=self)
@@ -112,6 +118,66 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
         return self.call_soon(callback, *args, context=context)
+
+    def call_later(
+        self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        return self.call_at(_Time.passed_s + delay, callback, *args, context=context)
+
+    def call_at(
+        self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        timer._scheduled = True  # type: ignore[attr-defined]
+        heappush(self._timers, (when, timer))
+        return timer
+
+    # -- turns ---------------------------------------------------------------------------------------------------------
+
+    def _run_once(self) -> None:
+        """A turn: what is ready runs, and what is due; where there is neither, time jumps to the next timer."""
+        timers, ready = self._timers, self._ready
+        if len(timers) > MANY_CANCELLED and self._timer_cancelled_count / len(timers) > CANCELLED_PART:
+            self._drop_cancelled()
+            timers = self._timers
+        while timers and timers[0][1]._cancelled:
+            heappop(timers)[1]._scheduled = False  # type: ignore[attr-defined]
+            self._timer_cancelled_count -= 1
+        self._jump()
+        until_s = _Time.passed_s + self._clock_resolution
+        while timers and timers[0][0] < until_s:
+            _, timer = heappop(timers)
+            timer._scheduled = False  # type: ignore[attr-defined]
+            ready.append(timer)
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if not handle._cancelled and not (self._frozen and self._hold(handle)):
+                handle._run()
+
+    def _jump(self) -> None:
+        after_s = 0.0
+        if not self._ready and not self._stopping:
+            if not self._timers:
+                raise NothingLeft("everybody waits, and no timer is set")
+            after_s = min(self._timers[0][0] - _Time.passed_s, LONGEST_S)
+        if after_s > 0:
+            _Time.passed_s += after_s
+            self._turns = 0
+        else:
+            self._turns += 1
+            if self._turns > TURNS:
+                _Time.passed_s += TURN_S
+
+    def _drop_cancelled(self) -> None:
+        kept = []
+        for when, timer in self._timers:
+            if timer.cancelled():
+                timer._scheduled = False  # type: ignore[attr-defined]
+            else:
+                kept.append((when, timer))
+        heapify(kept)
+        self._timers = kept
+        self._timer_cancelled_count = 0
 
     # -- frozen processes --------------------------------------------------------------------------------------------
 
@@ -136,26 +202,17 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             handle = asyncio.Handle(callback, args, self, context)
             self._frozen[process].append(handle)
             return handle
-        return super().call_soon(callback, *args, context=context)
+        return VirtualLoop.call_soon(self, callback, *args, context=context)
 
-    def call_at(
-        self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
-    ) -> asyncio.TimerHandle:
-        process = PROCESS.get() if context is None else context.get(PROCESS, "")
-        if not process:
-            return super().call_at(when, callback, *args, context=context)
-        own: list[asyncio.TimerHandle] = []
-        timer = super().call_at(when, self._due, process, own, callback, args, context=context)
-        own.append(timer)
-        return timer
-
-    def _due(self, process: str, own: list[asyncio.TimerHandle], callback: Callable[..., object], args: Any) -> None:
-        if process in self._frozen:
-            self._frozen[process].append(
-                asyncio.Handle(self._due, (process, own, callback, args), self, copy_context())
-            )
-        elif not own[0].cancelled():
-            callback(*args)
+    def _hold(self, handle: asyncio.Handle) -> bool:
+        """Whether it is a timer of a frozen process, which waits then. What was ready before it froze still runs."""
+        if not isinstance(handle, asyncio.TimerHandle):
+            return False
+        held = self._frozen.get(handle._context.get(PROCESS, ""))  # type: ignore[attr-defined]
+        if held is None:
+            return False
+        held.append(handle)
+        return True
 
 
 def virtual_loop() -> VirtualLoop:
@@ -177,12 +234,12 @@ def as_process(process: str) -> Context:
 
 def passed_s() -> float:
     """In the place of `time.monotonic`."""
-    return asyncio.get_running_loop().time()
+    return _Time.passed_s
 
 
 def passed_ns() -> int:
     """What passed since the run began, for all machines."""
-    return round(asyncio.get_running_loop().time() * 1_000_000_000)
+    return round(_Time.passed_s * 1_000_000_000)
 
 
 def now_ms() -> int:
@@ -213,13 +270,16 @@ class MachineClock:
         return self.wall_ns() // 1_000_000
 
 
+_BEGAN = datetime.fromtimestamp(EPOCH_MS / 1000, UTC)
+
+
 class VirtualDatetime(datetime):
     """In the place of `datetime` where somebody asks it for the time."""
 
     @classmethod
     def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]
-        began = datetime.fromtimestamp(EPOCH_MS / 1000, UTC)
-        return (began + timedelta(seconds=asyncio.get_running_loop().time())).astimezone(tz)
+        now = _BEGAN + timedelta(seconds=_Time.passed_s)
+        return now if tz is UTC else now.astimezone(tz)
 
 
 # -- a run -------------------------------------------------------------------------------------------------------------
@@ -248,9 +308,22 @@ def _virtual(seed: int) -> Iterator[None]:
             random.setstate(before)
 
 
+@contextmanager
+def _rare_collections() -> Iterator[None]:
+    """A large cluster has millions of objects that stay: to search them for garbage often is a quarter of a run."""
+    before = gc.get_threshold()
+    gc.freeze()
+    gc.set_threshold(*COLLECTIONS)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
+
+
 def run(work: Coroutine[Any, Any, R], seed: int) -> R:
     """Run it to its end in virtual time; what it leaves behind is cancelled then."""
     from tests.simulation.machines import machines  # noqa: PLC0415  # which go by the time of this module
 
-    with _virtual(seed), machines(), asyncio.Runner(loop_factory=VirtualLoop) as runner:
+    with _virtual(seed), machines(), _rare_collections(), asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(work)

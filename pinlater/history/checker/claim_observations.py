@@ -249,8 +249,10 @@ class ObservedAck(Observation):
         if at_ms > self.end_ms:
             return []
         found: list[State] = []
-        if self.succeeded and outcome in (None, AckOutcome.SUCCEEDED):
-            found.append(ended(state, Phase.SUCCEEDED, at_ms, "" if self.result is None else self.result))
+        # an item of a flow that has its result already ends as a success, whatever its job was acked with
+        if (self.succeeded or around.is_foreign) and outcome in (None, AckOutcome.SUCCEEDED):
+            result = (self.result or "") if self.succeeded else None
+            found.append(ended(state, Phase.SUCCEEDED, at_ms, result))
         if self.succeeded and (self.result is None or outcome is AckOutcome.SUCCEEDED):
             return found
         if state.to_stop is not False and outcome in (None, AckOutcome.CANCELLED):

@@ -56,6 +56,9 @@ _HARMLESS = frozenset(
 """Errors that say nothing of the state of the cluster."""
 
 
+_UNSEEN = frozenset((Phase.UNKNOWN, Phase.MOVED, Phase.ABSENT))
+
+
 class OpenCall:
     """A call under way; behind its end, what it was answered."""
 
@@ -416,8 +419,9 @@ class HistoryJudge:
         notes = self._notes.get(shard_in(history.descriptor), ())
         if any(_concerns(note, history.last_ms, self.tolerance_ms) for note in notes[history.notes_seen :]):
             return
-        if all(state.phase in (Phase.UNKNOWN, Phase.MOVED, Phase.ABSENT) for state in states):
-            self.verdict.unsettled_jobs += not history.is_foreign
+        if history.is_foreign or all(state.phase in _UNSEEN for state in states):
+            # whoever made it may have ended it in a way of its own
+            self.verdict.unsettled_jobs += not history.is_foreign or any(state.phase in OPEN for state in states)
             return
         around = self.around(history)
         closed = OVER | {Phase.MOVED}

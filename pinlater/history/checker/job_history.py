@@ -9,7 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from pinlater.history.checker.job_machine import ABSENT, OVER, UNKNOWN, Key, Phase, State, Surroundings
+from pinlater.history.checker.job_machine import (
+    ABSENT,
+    MOST_CHANGED,
+    OVER,
+    UNKNOWN,
+    Key,
+    Phase,
+    State,
+    Surroundings,
+    as_changed,
+)
 from pinlater.history.checker.observations import Contradiction, Contradictions, Observation
 
 Possibility = tuple[State, frozenset[Observation]]
@@ -37,7 +47,7 @@ def carry(
 ) -> list[Possibility]:
     """What is possible at the end of an observation. `rivals`: others that may come before it. TooManyOrders."""
     exact = around.tolerance_ms == 0
-    if not rivals and len(possible) == 1 and not possible[0][1] and not observation.is_optional:
+    if not rivals and len(possible) == 1 and not (possible[0][1] or observation.is_optional or around.many_changed):
         after = observation.after(possible[0][0], around, reasons)
         return [(each, _NONE) for each in (after if len(after) == 1 else dict.fromkeys(after))]
     found: dict[Possibility, None] = {}
@@ -56,6 +66,11 @@ def carry(
         if len(seen) + len(found) > MOST_TRIED:
             raise TooManyOrders
         state, done = here
+        if around.many_changed:
+            changed = as_changed(state, observation.end_ms, around)
+            if len(changed) > MOST_CHANGED:
+                raise TooManyOrders
+            todo.extend((each, done) for each in changed)
         if observation.is_optional:
             found[here] = None
         for later in observation.after(state, around, reasons):

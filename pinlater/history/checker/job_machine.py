@@ -21,10 +21,13 @@ UNDELIVERED_MS = 500
 HIDDEN = "?"
 """The descriptor of a claim that no caller has heard of."""
 
+MOST_CHANGED = 300
+"""States that calls about many jobs may make of one; beyond these the job is not judged."""
+
 _FOREVER_MS = 1e18
 """Later than all that has an end: what never comes does not come by then."""
 
-_MOST_STEPS = 6
+_MOST_STEPS = 8
 """Between two calls about a job: claimed, expired, failed, retried, cancelled, pruned."""
 
 
@@ -201,6 +204,17 @@ def reach(state: State, phases: frozenset[Phase], until_ms: float, around: Surro
         seen.update(later)
         found.update((each, None) for each in later if each.phase in phases)
         at = later
+    return tuple(found)
+
+
+def as_changed(state: State, until_ms: float, around: Surroundings) -> Sequence[State]:
+    """What calls about many jobs may have made of it that left it in its phase."""
+    found: dict[State, None] = {}
+    at = [state]
+    while at and len(found) <= MOST_CHANGED:
+        later = [each for before in at for each in steps(before, until_ms, around)]
+        at = [each for each in later if each.phase is state.phase and each not in found and each != state]
+        found.update(dict.fromkeys(at))
     return tuple(found)
 
 
