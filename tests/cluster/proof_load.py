@@ -1,4 +1,7 @@
-"""Producers and workers on plain connections to every server, which retry nothing: what each call came to, and when."""
+"""Producers and workers on plain connections to every server, which retry nothing, and whose calls are a history.
+
+`Load.calls` has what each call came to, and when.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,11 @@ from collections.abc import Callable, Collection, Coroutine, Sequence
 from itertools import count
 from typing import Any, NamedTuple
 
-from pinlater.model import Ack, AckOutcome, DequeuedJob, DequeueRequest, Job
+from pinlater.model import Ack, DequeuedJob, DequeueRequest, Job
 from pinlater.wire.codec import Reply
 from pinlater.wire.convert import acks_to_wire, dequeue_to_wire, dequeued_from_wire, enqueue_to_wire
 from pinlater.wire.faults import error_from_exception
-from tests.faults.ledger import Ledger
-from tests.server.running import Plain
+from tests.faults.recorded_run import RecordedPlain, RecordedRun
 
 ATTEMPTS = 1_000
 LATEST_MS = 1_000
@@ -52,7 +54,7 @@ class Load:
         self,
         ports: Sequence[int],
         queue: str,
-        ledger: Ledger,
+        run: RecordedRun,
         *,
         producers: int = 5,
         workers: int = 5,
@@ -69,7 +71,7 @@ class Load:
         self._numbers = count()
         self._ports = ports
         self._queue = queue
-        self._ledger = ledger
+        self._run = run
         self._shape = producers, workers
         self._failing = failing
         self._random = random.Random(seed)
@@ -117,11 +119,11 @@ class Load:
 
     # -- what it does ------------------------------------------------------------------------------------------------
 
-    async def _connected(self, port: int, step: Callable[[Plain, int], Coroutine[Any, Any, None]]) -> None:
+    async def _connected(self, port: int, step: Callable[[RecordedPlain, int], Coroutine[Any, Any, None]]) -> None:
         """One step after the other; a new connection when one breaks."""
         while self._going:
             try:
-                plain = await Plain.to(port)
+                plain = await self._run.plain(port)
             except OSError:
                 await asyncio.sleep(PAUSE_S)
                 continue
@@ -134,14 +136,13 @@ class Load:
             finally:
                 await plain.close()
 
-    async def _call(self, plain: Plain, port: int, method: str, shard: str, request: Any) -> Reply | None:
+    async def _call(self, plain: RecordedPlain, port: int, method: str, shard: str, request: Any) -> Reply | None:
         """The answer; None for an error."""
         began_s = time.monotonic()
         error = ""
         try:
             async with asyncio.timeout(NO_ANSWER_S):
-                await plain.send(method, request=request)
-                reply = await plain.answer()
+                reply = await plain.reply(method, request=request)
         except (OSError, asyncio.IncompleteReadError) as broken:  # TimeoutError is an OSError
             error = f"connection: {broken!r}"
             raise Gone from broken
@@ -153,7 +154,7 @@ class Load:
             self.calls.append(Call(method, port, began_s, time.monotonic(), error, shard))
         return None if error else reply
 
-    async def _produce(self, plain: Plain, port: int) -> None:
+    async def _produce(self, plain: RecordedPlain, port: int) -> None:
         delay_ms = self._random.choice((0, 0, self._random.randint(1, LATEST_MS)))
         run_after_ms = time.time_ns() // 1_000_000 + delay_ms
         body = b"%d" % next(self._numbers)
@@ -162,13 +163,12 @@ class Load:
         answer = await self._call(plain, port, ENQUEUE, "", enqueue_to_wire(self._queue, [job]))
         if answer is not None:
             (descriptor,) = answer.success.job_descriptors
-            self._ledger.enqueued(descriptor, run_after_ms)
             shard = shard_of(descriptor)
             self.landed[shard] += 1
             self.last_sent_s[shard] = max(self.last_sent_s[shard], began_s)
             self.stored[descriptor] = job.body
 
-    async def _work(self, plain: Plain, port: int) -> None:
+    async def _work(self, plain: RecordedPlain, port: int) -> None:
         request = DequeueRequest(self._queue, self._random.randint(1, 20), wait_ms=100)
         answer = await self._call(plain, port, DEQUEUE, "", dequeue_to_wire(request))
         if answer is None:
@@ -176,18 +176,12 @@ class Load:
         jobs = dequeued_from_wire(answer.success)
         by_shard: defaultdict[str, list[DequeuedJob]] = defaultdict(list)
         for job in jobs:
-            self._ledger.handed_out(job)
             by_shard[shard_of(job.descriptor)].append(job)
         for shard, held in by_shard.items():
             await self._finish(plain, port, shard, held)
 
-    async def _finish(self, plain: Plain, port: int, shard: str, jobs: Sequence[DequeuedJob]) -> None:
+    async def _finish(self, plain: RecordedPlain, port: int, shard: str, jobs: Sequence[DequeuedJob]) -> None:
         bad = [job for job in jobs if self._random.random() < self._failing]
         good = [job for job in jobs if job not in bad]
-        for job in bad:
-            self._ledger.failure_sent(job)
         acks = [[Ack(job.descriptor, claim_descriptor=job.claim_descriptor) for job in each] for each in (good, bad)]
-        answer = await self._call(plain, port, ACK, shard, acks_to_wire(self._queue, *acks))
-        if answer is not None:
-            for job, outcome in zip(good, answer.success.outcomes, strict=False):  # then those of the failures
-                self._ledger.ack_answered(job, AckOutcome(outcome))
+        await self._call(plain, port, ACK, shard, acks_to_wire(self._queue, *acks))

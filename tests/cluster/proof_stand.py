@@ -152,11 +152,11 @@ class Stand:
         return [server.port for server in self.servers]
 
     @contextlib.asynccontextmanager
-    async def clients(self) -> AsyncIterator[list[AsyncClient]]:
-        """One for each server, once all processes serve and know each other."""
+    async def clients(self, history: Path | str = "") -> AsyncIterator[list[AsyncClient]]:
+        """One for each server, once all processes serve and know each other. `history`: where they record."""
         async with contextlib.AsyncExitStack() as stack:
             made = [
-                await stack.enter_async_context(AsyncClient(server.address, source="operator"))
+                await stack.enter_async_context(AsyncClient(server.address, source="operator", history=history))
                 for server in self.servers
             ]
             for server in self.servers:

@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,7 +33,7 @@ from tests.cluster.proof_stand import (
     until,
 )
 from tests.cluster.proof_stores import SHARDS, FourStores
-from tests.faults.ledger import Ledger
+from tests.faults.recorded_run import RecordedRun
 from tests.speed import slower
 from tests.stores.process import StoreServer
 
@@ -111,12 +112,15 @@ async def all_done(client: AsyncClient, other: AsyncClient, jobs: int) -> Counte
     return seen
 
 
-async def test_enqueues_go_on_without_any_shard_and_everything_is_done_once_when_they_are_back(stand: Stand) -> None:
-    async with stand.clients() as clients:
+async def test_enqueues_go_on_without_any_shard_and_everything_is_done_once_when_they_are_back(
+    stand: Stand, tmp_path: Path
+) -> None:
+    run = RecordedRun(tmp_path)
+    async with stand.clients(run.folder) as clients:
         await clients[0].create_queue(QUEUE)
         await known_everywhere(stand, QUEUE)
         await owners_known(stand)
-        async with Load(stand.ports, QUEUE, Ledger(CLAIM_S * 1000), producers=5, workers=0) as load:
+        async with Load(stand.ports, QUEUE, run, producers=5, workers=0) as load:
             await load.goes_on(20, methods=[ENQUEUE])
             began_s = time.monotonic()
             await stand.stores.do(StoreServer.kill, *SHARDS)
@@ -141,6 +145,8 @@ async def test_enqueues_go_on_without_any_shard_and_everything_is_done_once_when
             found = await client.lookup(kept)
             assert {job.state for job in found.values()} == {JobState.SUCCEEDED}
             assert len(found) == len(kept)
+        await run.look_up(clients[0])
+    run.judge()
 
 
 async def test_a_server_that_is_stopped_without_shards_says_how_many_remain_and_moves_them_at_its_next_start(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -12,7 +13,6 @@ from pinlater.wire.operator_methods import GET_CLUSTER_STATUS
 from tests.cluster.proof_ending import all_is_right
 from tests.cluster.proof_load import ENQUEUE, Load, shard_of
 from tests.cluster.proof_stand import (
-    CLAIM_S,
     PASSWORD,
     PATIENT,
     PROCESSES,
@@ -24,11 +24,10 @@ from tests.cluster.proof_stand import (
     status_when,
 )
 from tests.cluster.proof_stores import SHARDS, FourStores
-from tests.faults.ledger import Ledger
+from tests.faults.recorded_run import RecordedRun
 from tests.server.commands import Shell
 
 pytestmark = [pytest.mark.slow]
-CLAIM_MS = int(CLAIM_S * 1000)
 OLD = dict.fromkeys(SHARDS, "")
 NEW = "5"
 
@@ -68,13 +67,13 @@ async def is_drained_everywhere(stand: Stand, shard: str) -> None:
     )
 
 
-async def test_a_shard_is_added_drained_and_removed_under_load(stand: Stand) -> None:
-    async with stand.clients() as clients:
+async def test_a_shard_is_added_drained_and_removed_under_load(stand: Stand, tmp_path: Path) -> None:
+    run = RecordedRun(tmp_path)
+    async with stand.clients(run.folder) as clients:
         await clients[0].create_queue("mail")
         await known_everywhere(stand, "mail")
-        ledger = Ledger(CLAIM_MS)
         began_s = time.monotonic()
-        async with Load(stand.ports, "mail", ledger) as load:
+        async with Load(stand.ports, "mail", run) as load:
             await configured(stand, {**OLD, NEW: ""})
             await load.lands_on(NEW)
             workers = [server.processes() for server in stand.servers]
@@ -109,9 +108,7 @@ async def test_a_shard_is_added_drained_and_removed_under_load(stand: Stand) -> 
                 status = await all_agree(client, PROCESSES)
                 assert [each.id for each in status.shards] == list(OLD)
         assert load.errors(began_s) == []
-        removed = {name: entry for name, entry in ledger.entries.items() if shard_of(name) == NEW}
+        removed = {name for name in run.jobs() if shard_of(name) == NEW}
         assert removed
-        assert all(entry.success_answered for entry in removed.values()), "what it held was done"
-        for name in removed:
-            del ledger.entries[name]
-        await all_is_right(clients[0], "mail", ledger)
+        assert not removed & {*run.open_jobs()}, "what it held was done"
+        await all_is_right(clients[0], "mail", run, removed=removed)

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -27,13 +28,12 @@ from tests.cluster.proof_stand import (
     until,
 )
 from tests.cluster.proof_stores import SHARDS, FourStores
-from tests.faults.ledger import Ledger
 from tests.faults.proxy import Proxy
+from tests.faults.recorded_run import RecordedRun
 from tests.speed import slower
 from tests.stores.process import StoreServer
 
 pytestmark = [pytest.mark.slow]
-CLAIM_MS = int(CLAIM_S * 1000)
 
 
 HANGING_S = 1.5 * DEADLINE_S
@@ -97,16 +97,15 @@ async def through(stand: Stand, client: AsyncClient, load: Load, fault: Fault) -
 
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_callers_see_errors_for_one_deadline_at_most_and_the_shards_return_by_themselves(
-    stand: Stand, fault: str
+    stand: Stand, fault: str, tmp_path: Path
 ) -> None:
-    queue = f"mail_{fault}"
-    async with stand.clients() as clients:
+    queue, run = f"mail_{fault}", RecordedRun(tmp_path)
+    async with stand.clients(run.folder) as clients:
         await clients[0].create_queue(queue)
         await known_everywhere(stand, queue)
-        ledger = Ledger(CLAIM_MS)
-        async with Load(stand.ports, queue, ledger) as load:
+        async with Load(stand.ports, queue, run) as load:
             await through(stand, clients[1], load, FAULTS[fault])
-        await all_is_right(clients[0], queue, ledger)
+        await all_is_right(clients[0], queue, run)
 
 
 def maintained(status: ClusterStatus) -> set[str]:

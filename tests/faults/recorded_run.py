@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from pinlater.client.async_client import AsyncClient
-from pinlater.history.call_events import Event, Note
+from pinlater.history.call_events import CallBegin, CallEnd, Event, Note
 from pinlater.history.checker import check
 from pinlater.history.checker.verdict import Verdict
 from pinlater.history.history_files import files_in, merged_history
 from pinlater.history.history_folder import folder_recorder
+from pinlater.history.job_parts import JobPart, job_parts
 from pinlater.history.open_jobs import open_jobs
 from pinlater.history.recorder import Recorder, event_line, header
 from pinlater.model import RequestContext
@@ -56,6 +57,19 @@ class RecordedRun:
         """All that was recorded until now, by every process."""
         return merged_history(files_in([self.folder]))
 
+    def parts(self) -> Iterator[tuple[float, JobPart]]:
+        """What calls were to single jobs, with the time of the answer."""
+        begins: dict[int, CallBegin] = {}
+        for event in self.events():
+            if isinstance(event, CallBegin):
+                begins[event.call] = event
+            elif isinstance(event, CallEnd):
+                yield from ((event.at_ms, part) for part in job_parts(begins.pop(event.call), event))
+
+    def jobs(self) -> set[str]:
+        """All that were stored or handed out."""
+        return {part.job for _, part in self.parts() if part.action in ("enqueue", "claim")}
+
     def open_jobs(self) -> list[str]:
         """Those whose ends nobody has seen so far."""
         return open_jobs(self.events())
@@ -66,12 +80,13 @@ class RecordedRun:
         for start in range(0, len(names), _JOBS_A_LOOKUP):
             await client.lookup(names[start : start + _JOBS_A_LOOKUP])
 
-    def judge(self) -> Verdict:
-        """All is drained and was looked up. Fails with the calls that contradict each other."""
-        notes = sorted([*self.notes, Note("end", now_ms())], key=lambda note: note.at_ms)
+    def judge(self, *, tolerance_ms: float = TOLERANCE_MS, is_over: bool = True) -> Verdict:
+        """Fails with the calls that contradict each other. `is_over`: all is drained and was looked up."""
+        ends = [Note("end", now_ms())] if is_over else []
+        notes = sorted([*self.notes, *ends], key=lambda note: note.at_ms)
         lines = [header(0), *map(event_line, notes)]
         (self.folder / "notes.jsonl").write_bytes(b"".join(lines))
-        verdict = check(self.events(), tolerance_ms=TOLERANCE_MS)
+        verdict = check(self.events(), tolerance_ms=tolerance_ms)
         text = "\n".join(verdict.lines())
         print(text)
         assert verdict.is_explained, text

@@ -5,9 +5,12 @@ from __future__ import annotations
 
 import pytest
 
+from pinlater.history.checker import check
 from pinlater.history.checker.verdict import RULES
 from pinlater.model import AckOutcome, CancelOutcome, HeartbeatOutcome, JobState, RescheduleOutcome
 from tests.unit.checker_stand import (
+    INVALID,
+    UNKNOWN,
     NoteRow,
     Row,
     ack,
@@ -15,8 +18,13 @@ from tests.unit.checker_stand import (
     checkpoint,
     claim,
     claimed_at,
+    dequeue_lost,
+    end,
     enqueue,
+    enqueue_lost,
+    events,
     heartbeat,
+    job,
     judged,
     look,
     ms,
@@ -248,3 +256,118 @@ def test_a_call_that_breaks_a_rule_is_found(rule: str, why: str, before: Rows, r
     assert explained.is_explained, list(explained.lines())
     assert [each.rule for each in contradicted.violations] == [rule], list(contradicted.lines())
     assert contradicted.violations[0].basis == RULES[rule]
+
+
+UNKNOWN_OUTCOMES: dict[str, Rows] = {
+    "an ack that was lost was carried out": [
+        *CLAIMED,
+        ack(2, "A", FIRST, error=UNKNOWN),
+        look(3, "A", JobState.SUCCEEDED),
+    ],
+    "an ack that was lost was not carried out": [*CLAIMED, ack(2, "A", FIRST, error=UNKNOWN), claim(400, "A", left=1)],
+    "an ack without an end is carried out late": [
+        *CLAIMED,
+        ack(2, "A", FIRST, took_s=None),
+        look(100, "A", JobState.IN_PROGRESS, claimDescriptor=FIRST),
+        look(101, "A", JobState.SUCCEEDED),
+    ],
+    "an ack that was sent twice": [
+        *CLAIMED,
+        ack(2, "A", FIRST, IGNORED, resent=True),
+        look(3, "A", JobState.SUCCEEDED),
+    ],
+    "an invalid ack beside valid ones": [*CLAIMED, ack(2, "A", FIRST, error=INVALID), look(3, "A", JobState.SUCCEEDED)],
+    "an enqueue that was lost": [enqueue_lost(0), claim(1, "A"), ack(2, "A", FIRST)],
+    "a dequeue that was lost takes an attempt": [*STORED, dequeue_lost(1), claim(400, "A", left=1)],
+    "a dequeue that was lost fails a job": [enqueue(0, "A"), dequeue_lost(1), look(400, "A", JobState.FAILED)],
+    "a claim that nobody heard of comes and goes": [
+        *STORED,
+        look(1, "A", JobState.IN_PROGRESS, claimDescriptor="server:1:0:9:gone"),
+        claim(2, "A"),
+    ],
+    "calls at one moment": [
+        enqueue(0, "A", took_s=5),
+        claim(1, "A", took_s=4),
+        look(2, "A", JobState.PENDING, took_s=3),
+        ack(1, "A", claimed_at(1), IGNORED, took_s=4),
+    ],
+    "a job of before the recording": [
+        ack(0, "A", "server:1:0:0:other", FAILED, failed=True),
+        look(1, "A", JobState.FAILED),
+    ],
+}
+
+
+@pytest.mark.parametrize("rows", UNKNOWN_OUTCOMES.values(), ids=UNKNOWN_OUTCOMES)
+def test_what_may_be_is_explained(rows: Rows) -> None:
+    verdict = judged(*rows)
+    assert verdict.is_explained, list(verdict.lines())
+
+
+@pytest.mark.parametrize("note", [NoteRow(50, "rollback", "1", 1.5), NoteRow(50, "lost", "1")])
+def test_what_a_store_lost_is_not_held_against_it(note: NoteRow) -> None:
+    again = [*DONE, claim(60, "A")]
+    assert judged(*again, note).is_explained
+    assert not judged(*again, NoteRow(50, note.note, "2", note.to_s)).is_explained
+
+
+def test_a_rollback_leaves_what_was_answered_before() -> None:
+    assert not judged(*DONE, NoteRow(50, "rollback", "1", 10), claim(60, "A")).is_explained
+
+
+def test_times_of_servers_may_differ_by_the_tolerance() -> None:
+    early = [enqueue(0, "A", runAfterTimestampMillis=ms(60)), claim(59, "A", run_after_s=60)]
+    assert judged(*early, tolerance_ms=1_000).is_explained
+    assert not judged(*early, tolerance_ms=100).is_explained
+
+
+def test_calls_of_one_caller_are_in_order_whatever_the_tolerance() -> None:
+    ignored = [*CLAIMED, ack(1.105, "A", FIRST, IGNORED)]
+    assert not judged(*ignored, tolerance_ms=50).is_explained
+
+
+def test_the_shortest_part_is_shown() -> None:
+    verdict = judged(
+        enqueue(0, "A"),
+        claim(1, "A"),
+        heartbeat(2, "A", FIRST, HeartbeatOutcome.OK),
+        look(3, "A", JobState.IN_PROGRESS, claimDescriptor=FIRST),
+        enqueue(3, "B"),
+        ack(4, "A", FIRST),
+        claim(6, "A", by="other"),
+    )
+    assert list(verdict.lines()) == [
+        f"ended: {job('A')}: it was handed out when it had succeeded",
+        f"  against {RULES['ended']}",
+        "    4.000 to 4.100 s  worker call 6 ackJobs: acked a success under server:1:0:1:worker: SUCCEEDED",
+        "    6.000 to 6.100 s  other call 7 dequeueJobs: was handed it under server:1:0:6:other, 2 attempts left, until "
+        "1790000306050",
+        "NOT EXPLAINED: 7 calls about 2 jobs by 4 callers in 6.100 s, 0 of unknown outcome",
+    ]
+    assert verdict.violations[0].calls == (6, 7)
+
+
+def test_what_is_not_known_is_passed_over() -> None:
+    verdict = judged(
+        Row(0, 1, "worker", "newMethod", {"anything": []}, "anything"),
+        Row(1, 2, "worker", "ackJobs", {"jobsSucceeded": "no list", "newField": 1}, {"outcomes": [99]}),
+        Row(2, 3, "worker", "dequeueJobs", {}, None),
+        Row(3, 4, "worker", "lookupJobs", {"jobDescriptors": ["no descriptor"]}, {"no descriptor": {"jobState": 77}}),
+        NoteRow(5, "a note of a newer version"),
+    )
+    assert verdict.is_explained
+    assert verdict.passed_over == {"newMethod": 1, "note a note of a newer version": 1}
+    assert verdict.judged.total() == 3
+
+
+def test_jobs_that_nobody_saw_end_are_counted() -> None:
+    lost_ack = [*CLAIMED, ack(2, "A", FIRST, error=UNKNOWN), end(10)]
+    verdict = judged(*lost_ack)
+    assert verdict.is_explained
+    assert verdict.unsettled_jobs == 1
+
+
+def test_settings_of_all_queues_may_be_given() -> None:
+    gone = [*DONE, look(80_000, "A", None)]
+    assert judged(*gone).is_explained
+    assert not check(events(gone), defaults={"succeeded_ttl": "24h"}).is_explained

@@ -18,7 +18,7 @@ and its end. What several jobs promise together is judged by bounds that never g
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from pinlater.history.call_events import Event
 from pinlater.history.checker.history_judge import HistoryJudge, judged
@@ -31,12 +31,21 @@ from pinlater.history.checker.verdict import Verdict, Violation
 __all__ = ["Verdict", "Violation", "check"]
 
 
-def check(events: Iterable[Event], *, tolerance_ms: float = 0.0) -> Verdict:
+def check(
+    events: Iterable[Event],
+    *,
+    tolerance_ms: float = 0.0,
+    has_one_clock: bool | None = None,
+    defaults: Mapping[str, str] | None = None,
+) -> Verdict:
     """The verdict on a history, whose events come in the order of their times.
 
-    `tolerance_ms`: how far the clocks of callers and servers may differ, as the header of a file says.
+    `tolerance_ms`: how far the clocks of callers and servers may differ, as the header of a file says. `has_one_clock`:
+    all callers share a clock, so lines stand in the order in which things happened; None: where the tolerance is 0.
+    `defaults`: settings that queues have unless the history shows others.
     """
-    judge = HistoryJudge(tolerance_ms)
+    one_clock = tolerance_ms == 0 if has_one_clock is None else has_one_clock
+    judge = HistoryJudge(tolerance_ms, has_one_clock=one_clock, defaults=defaults)
     keys, limits = Keys(judge), Limits(judge)
     judge.on_over = keys.ended
     judge.on_loss = lambda: limits.may_end_many("")

@@ -14,7 +14,6 @@ from pinlater.history.checker.job_machine import (
     reach,
     removed,
     rescheduled,
-    whole_ms,
 )
 from pinlater.history.checker.observations import (
     GONE,
@@ -59,7 +58,7 @@ class ObservedEnqueue(Observation):
     def after(self, state: State, around: Surroundings, reasons: Contradictions = None) -> Sequence[State]:
         if state.phase is Phase.ABSENT:
             at_ms = self._at_ms(state)
-            due_ms = whole_ms(at_ms) if self.due_ms is None else self.due_ms
+            due_ms = -inf if self.due_ms is None else self.due_ms
             return (
                 State(
                     Phase.PENDING,
@@ -133,6 +132,8 @@ class ObservedCancel(Observation):
         if outcome is CancelOutcome.CANCELLED:
             return self._at(reach(state, PENDING, until_ms, around), remove=True)
         if outcome is CancelOutcome.IN_PROGRESS:
+            if self.stops and not around.may_move:
+                return ()
             return self._at(running(state, until_ms, around))
         if outcome is CancelOutcome.REQUESTED:
             found = self._at(running(state, until_ms, around))
@@ -226,7 +227,7 @@ class ObservedReschedule(Observation):
         if state.phase is Phase.UNKNOWN:
             return state
         at_ms = self._at_ms(state)
-        due_ms = whole_ms(at_ms) if self.replaces and self.due_ms is None else self.due_ms
+        due_ms = -inf if self.replaces and self.due_ms is None else self.due_ms
         return rescheduled(state, at_ms, due_ms, self.body, self.attempts)
 
     def text(self) -> str:

@@ -262,7 +262,8 @@ class ObservedAck(Observation):
         left = None if state.attempts is None else state.attempts - 1
         is_last = self.is_permanent or (left is not None and left <= 0)
         if outcome in (None, AckOutcome.RETRIED) and (around.is_foreign or not is_last):
-            due_ms = whole_ms(at_ms) + (0 if around.is_foreign else max(0, self.delay_ms))
+            is_delayed = self.delay_ms > 0 and not around.is_foreign
+            due_ms = whole_ms(at_ms) + self.delay_ms if is_delayed else -inf
             found.append(pending(state, at_ms, due_ms, left))
         if outcome in (None, AckOutcome.FAILED) and (around.is_foreign or is_last or left is None):
             found.append(ended(state, Phase.FAILED, at_ms)._replace(to_stop=False))
@@ -402,7 +403,7 @@ class ObservedCheckpoint(Observation):
         return state.claim == self.claim if self.claim else claim_source(state.claim) == self.call.by
 
     def _effects(self, state: State, at_ms: float) -> list[State]:
-        due_ms = whole_ms(at_ms) if self.due_ms is None else self.due_ms
+        due_ms = -inf if self.due_ms is None else self.due_ms
         changed = renewed(state, at_ms)._replace(due_ms=due_ms)
         if self.body is not None:
             changed = changed._replace(body=self.body)

@@ -106,8 +106,13 @@ class EndedJob(NamedTuple):
 class HistoryJudge:
     """Judges events as they come; `finish` gives the verdict."""
 
-    def __init__(self, tolerance_ms: float = 0.0) -> None:
+    def __init__(
+        self, tolerance_ms: float = 0.0, *, has_one_clock: bool = True, defaults: Mapping[str, str] | None = None
+    ) -> None:
+        """See `check`."""
         self.tolerance_ms = tolerance_ms
+        self.has_one_clock = has_one_clock
+        self._defaults = defaults or {}
         self.verdict = Verdict()
         self.now_ms = -inf
         """The latest time of a line."""
@@ -115,7 +120,7 @@ class HistoryJudge:
         self.settled_ms = -inf
         """All calls that began by then are known."""
 
-        self._slack_ms = tolerance_ms / 2
+        self._slack_ms = 0.0 if has_one_clock else tolerance_ms / 2
         self._handlings: dict[str, Handling] = {}
         self._lines = 0
         self._open: dict[int, OpenCall] = {}
@@ -148,7 +153,8 @@ class HistoryJudge:
     def queue(self, name: str) -> HistoryQueue:
         found = self._queues.get(name)
         if found is None:
-            found = self._queues[name] = HistoryQueue(self.tolerance_ms)
+            around = Surroundings(self.tolerance_ms, self.has_one_clock)
+            found = self._queues[name] = HistoryQueue(around, self._defaults)
         return found
 
     def queues(self) -> Sequence[str]:

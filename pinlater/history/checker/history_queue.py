@@ -32,8 +32,9 @@ class _Change:
 class SettingHistory:
     """The values of one setting of one queue."""
 
-    def __init__(self) -> None:
-        self._changes = [_Change(-inf, -inf, None)]
+    def __init__(self, value: str | None = None) -> None:
+        """`value`: what it is until more is known."""
+        self._changes = [_Change(-inf, -inf, value)]
 
     def seen(self, value: str, begin_ms: float, end_ms: float) -> None:
         """An answer shows it."""
@@ -61,12 +62,13 @@ class SettingHistory:
 class HistoryQueue:
     """One queue."""
 
-    def __init__(self, tolerance_ms: float) -> None:
-        self._settings: dict[str, SettingHistory] = {}
+    def __init__(self, around: Surroundings, defaults: Mapping[str, str]) -> None:
+        """`around`: what lies around its jobs, as far as that is known. `defaults`: settings of all queues."""
+        self._settings = {key: SettingHistory(value) for key, value in defaults.items()}
         self._many: list[ManyChanged] = []
         self._many_ends: list[float] = []
         self._many_open: list[ManyChanged] = []
-        self._around = Surroundings(tolerance_ms)
+        self._around = around
         self._is_stale = True
         self.was_retried = False
         """Jobs of it were, or are, retried by an operator: they have other places in their chains then."""

@@ -21,7 +21,7 @@ from pinlater.history.checker.claim_observations import (
     ObservedHeartbeat,
 )
 from pinlater.history.checker.history_judge import Handling, HistoryJudge, OpenCall, queue_in
-from pinlater.history.checker.job_machine import Change, Key, ManyChanged, Phase, whole_ms
+from pinlater.history.checker.job_machine import Change, Key, ManyChanged, Phase
 from pinlater.history.checker.keys import Keys
 from pinlater.history.checker.limits import Limits
 from pinlater.history.checker.look_observations import ObservedDryRun, ObservedLookup, Seen
@@ -147,7 +147,7 @@ class JobCalls:
                 call.begin_ms,
                 call.end_ms,
                 key=key,
-                due_ms=due_ms if due_ms is not None and due_ms > 0 else whole_ms(call.begin_ms),
+                due_ms=due_ms if due_ms is not None and due_ms > 0 else -inf,
                 body=job.get("body", ""),
                 attempts=max(1, job.get("numAttemptsAllowed", _ATTEMPTS)),
             )

@@ -46,7 +46,7 @@ def carry(
     reasons: Contradictions = None,
 ) -> list[Possibility]:
     """What is possible at the end of an observation. `rivals`: others that may come before it. TooManyOrders."""
-    exact = around.tolerance_ms == 0
+    exact = around.has_one_clock
     if not rivals and len(possible) == 1 and not (possible[0][1] or observation.is_optional or around.many_changed):
         after = observation.after(possible[0][0], around, reasons)
         return [(each, _NONE) for each in (after if len(after) == 1 else dict.fromkeys(after))]
@@ -88,7 +88,7 @@ def _waits(rival: Observation, rivals: Sequence[Observation], done: frozenset[Ob
 
 def rivals_of(observation: Observation, others: Iterable[Observation], around: Surroundings) -> list[Observation]:
     """Those of these that may have been carried out before it."""
-    exact = around.tolerance_ms == 0
+    exact = around.has_one_clock
     return [
         other
         for other in others

@@ -50,7 +50,7 @@ class State(NamedTuple):
     """The earliest moment at which it may be so."""
 
     due_ms: float = -inf
-    """Its run_after, at the earliest."""
+    """Its run_after, at the earliest; -inf where no call named one: it is due at once, by whatever clock."""
 
     attempts: int | None = None
     allowed: int | None = None
@@ -137,6 +137,11 @@ class Surroundings:
     """What lies around a job: what its queue and its cluster do to it."""
 
     tolerance_ms: float = 0.0
+    """How far the clocks of servers and callers may differ."""
+
+    has_one_clock: bool = True
+    """Lines stand in the order in which things happened."""
+
     descriptor: str = ""
     is_foreign: bool = False
     """Its enqueue is not in the history: whoever made it may follow rules of its own (items of flows)."""
@@ -282,7 +287,7 @@ def _claim_ends(state: State, until_ms: float, around: Surroundings, found: list
     if at_ms <= until_ms:
         left = None if state.attempts is None else state.attempts - 1
         if state.to_stop is not True and (left is None or left > 0):
-            found.append(pending(state, at_ms, whole_ms(at_ms), left)._replace(crashes=state.crashes + 1))
+            found.append(pending(state, at_ms, -inf, left)._replace(crashes=state.crashes + 1))
         used_up = around.crash_budget is None or 0 < around.crash_budget <= state.crashes + 1 + around.hidden
         if state.to_stop is not False or left is None or left <= 0 or used_up:
             found.append(ended(state, Phase.FAILED, at_ms))
@@ -319,7 +324,7 @@ def _changed(state: State, many: ManyChanged, at_ms: float, around: Surroundings
         found.append(removed(state, at_ms))
     elif change is Change.RETRY and phase is Phase.FAILED:
         attempts = many.attempts or state.allowed
-        due_ms = whole_ms(at_ms) if many.due_ms is None else many.due_ms
+        due_ms = -inf if many.due_ms is None else many.due_ms
         found.append(pending(state, at_ms, due_ms, attempts)._replace(crashes=0, to_stop=False, ended_ms=-inf))
     elif change is Change.RESCHEDULE and phase is Phase.PENDING:
         found.append(rescheduled(state, at_ms, many.due_ms, many.body, many.attempts))

@@ -114,6 +114,8 @@ class Keys:
         self._forget_old()
 
     def _key_given(self, key: Key, holder: _Holder) -> None:
+        if _is_overflow(holder.descriptor):
+            return  # it does not know which keys are taken elsewhere
         others = self._holders.setdefault(key, [])
         if any(other.descriptor == holder.descriptor for other in others):
             return
@@ -126,7 +128,7 @@ class Keys:
         """Whether the call of one was over when that of the other began."""
         if one.end_ms < two.begin_ms:
             return True
-        return self._judge.tolerance_ms == 0 and one.mark.ended < two.mark.began
+        return self._judge.has_one_clock and one.mark.ended < two.mark.began
 
     def _free(self, other: _Holder, holder: _Holder, rule: str, window_ms: float) -> None:
         """The other one had ended, so long ago, when `holder` was stored; or this one before the other."""
@@ -182,7 +184,7 @@ class Keys:
         for other in others:
             if other is not named and self._is_before(other, holder):
                 self._free(other, holder, "key", 0.0 if other.window_ms < inf else inf)
-        if named is None:
+        if named is None and not _is_overflow(holder.descriptor):
             others.append(_Holder(holder.descriptor, holder.mark, holder.begin_ms, holder.end_ms, inf))
 
     def _answered_again(self, key: tuple[str, str], place: int, holder: _Holder, outcome: int) -> None:
@@ -194,7 +196,7 @@ class Keys:
         if first is not None and first.holder.descriptor == holder.descriptor:
             return
         sent[place] = _Sent(holder, outcome)
-        if first is None or shard_in(first.holder.descriptor).startswith("o"):
+        if first is None or _is_overflow(first.holder.descriptor) or _is_overflow(holder.descriptor):
             return  # an overflow shard forgets send ids
         if first.outcome == EnqueueOutcome.STORED:
             self._free(first.holder, holder, "send", SEND_ID_KEPT_MS)
@@ -275,3 +277,7 @@ class Keys:
                 self._sent.pop(key, None)
             else:
                 heapq.heappush(self._forget, (self._judge.settled_ms, key))
+
+
+def _is_overflow(descriptor: str) -> bool:
+    return shard_in(descriptor).startswith("o")

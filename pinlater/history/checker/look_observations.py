@@ -219,7 +219,7 @@ class KeyFree(Observation):
             return (state,)
         if state.phase is Phase.ABSENT and self.rule != "chain":
             return (state,)
-        over = GONE if self.window_ms < 0 else OVER
+        over = (GONE if self.window_ms < 0 else OVER) | {Phase.MOVED}
         found = []
         for each in reach(state, over, self.end_ms, around):
             at_ms = self._at_ms(each)

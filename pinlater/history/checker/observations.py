@@ -73,7 +73,7 @@ class Observation:
         raise NotImplementedError
 
     def precedes(self, other: Observation, *, exact: bool) -> bool:
-        """Whether this was over when the other began. `exact`: lines stand in their order, since clocks agree."""
+        """Whether this was over when the other began. `exact`: lines stand in their order."""
         if self.call.ended >= other.call.began:
             return False
         return exact or self.call.by == other.call.by or self.brings(other)
