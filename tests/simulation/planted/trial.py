@@ -17,6 +17,9 @@ from tests.simulation.sweep import run_apart
 AT_MOST_S = 60
 """Of a processor, for one run: some guards end loops."""
 
+FINISH_S = 200.0
+"""Small plans have no jobs whose claims and delays take longer."""
+
 LEAST_S = 60.0
 """What a run counts for that broke off, and cannot say how far it came."""
 
@@ -50,7 +53,7 @@ def run_without(change: Change, plan: Plan) -> Outcome:
 
 def _changed(change: Change, plan: Plan) -> Outcome:
     with change.applied():
-        return run_plan(plan)
+        return run_plan(plan, FINISH_S)
 
 
 def attempt(change: Change, plan: Plan, minutes: float) -> Trial:
