@@ -178,6 +178,11 @@ LEFT = (
         "every page and action over SQLite; what a page asks of a store is in the conformance suite",
     ),
     Left(
+        r"tests/simulation/test_random_plans\.py::test_a_thousand",
+        "a thousand random plans of simulated clusters, each fifth of up to half an hour",
+        "twenty of a minute",
+    ),
+    Left(
         r"tests/transfers/test_pairs\.py::test_a_hundred_thousand_jobs_are_the_same",
         "exports and imports of 100,000 jobs of every kind between each two kinds of store",
         "the same with 350 jobs, which live on afterwards",

@@ -103,6 +103,7 @@ def parts() -> list[Part]:
         Part("soaks: kills, failovers, random walks", pytest_on(sys.executable, "--release", *SOAKED), SOAKS),
         Part("the files of a release, tried without an index", ["./scripts/release", "--trial"]),
         Part("100 servers over 200 shards, simulated", [sys.executable, "-m", "tests.simulation", *SIMULATED]),
+        Part("ten virtual hours of random plans", [sys.executable, "-m", "tests.simulation", "--hours", "10"]),
         Part("conformance on PostgreSQL behind PgBouncer", conformance_of("postgres"), {POOLED: "1"}),
     ]
 

@@ -69,6 +69,7 @@ WHOLE_OF_A_SEAM = {
 PRIVATE: dict[str, tuple[int, str]] = {
     "tests/bench/alone.py": (1, "the measure needs the one task that the server starts by itself"),
     "tests/conformance/mutation.py": (1, "a mutation replaces a statement where the store reads it"),
+    "tests/simulation/virtual_time.py": (2, "its loop runs the handles of asyncio, whose members have such names too"),
     "tests/unit/test_cli_draining.py": (2, "the pauses of a command that waits are no option"),
     "tests/unit/test_sql_servers.py": (1, "a warning is given once in a process, and tests share one"),
     "tests/unit/test_web.py": (1, "how long a page is kept is no option"),

@@ -14,6 +14,7 @@ from pathlib import Path
 import structlog
 
 from tests.simulation.cost import cost, table
+from tests.simulation.cost_page import print_job_costs
 from tests.simulation.faults import KINDS, WEIGHTS
 from tests.simulation.parts import PARTS
 from tests.simulation.plan import Plan, draw
@@ -29,6 +30,7 @@ SHRINK_TRIES = 60
 EXAMPLES = """
 examples:
   scripts/bench simulation                                    what an idle cluster costs, by size
+  scripts/bench simulation --job-cost                         what a job costs from its enqueue to its ack
   scripts/bench simulation --scenario partition --servers 100 --shards 200
   scripts/bench simulation --random --seed 7                  the plan that is drawn from seed 7
   scripts/bench simulation --random --runs 20 --minutes 3     twenty short ones, from seed 1 on
@@ -53,6 +55,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=1, help="what all chance follows from; of several, the first [1]")
     parser.add_argument("--scenario", choices=[*SCENARIOS, "all"], help="what happens, or all of them")
     parser.add_argument("--polled", action="store_true", help="stores that do not notify, as MariaDB")
+    parser.add_argument("--job-cost", action="store_true", help="what a delivered job costs, at three rates")
     parser.add_argument("--random", action="store_true", help="a plan drawn from the seed, or several (--runs)")
     parser.add_argument("--runs", type=int, default=1, help="so many plans, of seeds that follow each other [1]")
     parser.add_argument("--hours", type=float, help="plans until so many virtual hours have passed")
@@ -157,7 +160,7 @@ def _one_plan(options: argparse.Namespace) -> int:
     try:
         file = Path(options.plan)
         text = options.plan if options.plan.lstrip().startswith("{") else file.read_text()
-        plan = Plan.from_json(text)
+        plan = Plan.from_json(text, KINDS)
     except (OSError, ValueError) as error:
         print(f"--plan: {error}", file=sys.stderr)
         return 2
@@ -188,6 +191,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         logging.getLogger("pinlater.client").setLevel(logging.ERROR)
     if options.plan is not None:
         return _one_plan(options)
+    if options.job_cost:
+        print_job_costs(options.servers, options.shards, notifies=not options.polled)
+        return 0
     if options.random or options.hours is not None:
         return _plans(options)
     return _costs(options) if options.scenario is None else _scenarios(options)

@@ -53,7 +53,9 @@ def cost(
     seed: int = 1,
     jobs: Mapping[str, int] | None = None,
 ) -> Cost:
-    """Nothing happens for so long; then jobs come, so many at each of these rates, or some that come alone."""
+    """Nothing happens for so long; then jobs come, so many at each of these rates (of a backlog: dequeues of each
+    worker), or some that come alone.
+    """
     return virtual_time.run(_cost(servers, shards, notifies, seconds, jobs or {"lone": LONE_JOBS}), seed)
 
 

@@ -75,9 +75,15 @@ def counted(sizes: Sequence[Size]) -> list[Cost]:
 
 
 def _count(size: Size) -> Cost:
-    is_large = size.servers > 10
-    jobs = dict.fromkeys(LOADS, 0) | {"lone": 5 if is_large else 20, "10/s": 20 if is_large else 100}
-    return cost(size.servers, size.shards, notifies=size.notifies, seconds=3.0 if is_large else 10.0, jobs=jobs)
+    """Large ones for a shorter time: they do as much in it."""
+    if size.servers <= 10:
+        seconds, jobs = 10.0, (20, 100, 20, 20)
+    elif size.servers <= 30:
+        seconds, jobs = 3.0, (5, 20, 20, 20)
+    else:
+        seconds, jobs = 2.0, (3, 10, 3, 3)
+    amounts = dict(zip(LOADS, jobs, strict=True))
+    return cost(size.servers, size.shards, notifies=size.notifies, seconds=seconds, jobs=amounts)
 
 
 # -- tables ------------------------------------------------------------------------------------------------------------
@@ -157,6 +163,21 @@ def _order(key: Key) -> tuple[int, int, int, int]:
     size, stores, *rate = key
     servers, _, shards = size.partition(TIMES)
     return int(servers), int(shards), [*STORES.values()].index(stores), [*LOADS].index(rate[0]) if rate else 0
+
+
+def print_job_costs(servers: int | None, shards: int | None, *, notifies: bool) -> None:
+    """The table of jobs, of one size or of all; a size is printed as soon as it was counted."""
+    some = [Size(servers or 1, shards or 2, notifies)] if servers or shards else []
+    keys, figures = HEADS[JOB_TABLE]
+    print(_line((*keys, *figures)))
+    for size in some or [each for each in SIZES if each.notifies == notifies]:
+        for key, row in job_rows(*counted([size])).items():
+            print(_line((*key, *row)), flush=True)
+
+
+def _line(cells: Sequence[str]) -> str:
+    first, *others = cells
+    return f"{first:>16} " + " ".join(f"{cell:>13}" for cell in others)
 
 
 # -- comparing ---------------------------------------------------------------------------------------------------------

@@ -27,10 +27,8 @@ APART_S = 0.3
 
 STEADY_PER_S, STEADY_WORK_S = 10.0, 0.05
 
-DEQUEUES, DRAINED = 20, 0.8
-"""So many dequeues of each worker take a whole backlog. It is measured until this part of it is gone: there is always
-enough for all.
-"""
+DRAINED = 0.8
+"""A backlog is measured until this part of it is gone: there is always enough for all."""
 
 BATCH, DRAIN_WORK_S = 10, 0.1
 
@@ -159,11 +157,13 @@ async def steady(cluster: Cluster, workers: Workers, jobs: int, idle_per_s: Mapp
 
 
 async def backlog(
-    cluster: Cluster, workers: Workers, jobs: int, idle_per_s: Mapping[str, float], *, limit: int = BATCH
+    cluster: Cluster, workers: Workers, dequeues: int, idle_per_s: Mapping[str, float], *, limit: int = BATCH
 ) -> JobCost:
-    """Jobs are there before the workers are, which take up to ten at a time. Their enqueues are not counted."""
+    """Jobs for so many dequeues of each worker are there before the workers are, which take up to `limit` at a time.
+    Their enqueues are not counted.
+    """
     await workers.stop()
-    stored = DEQUEUES * limit * len(cluster.servers)
+    stored = dequeues * limit * len(cluster.servers)
     for _ in range(stored // BATCH):
         await _enqueue(random.choice(cluster.servers), BATCH)
     await asyncio.sleep(APART_S)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -65,12 +65,15 @@ class Plan:
         return msgspec.json.encode(self).decode()
 
     @classmethod
-    def from_json(cls, text: str) -> Self:
-        """ValueError: it is no plan."""
+    def from_json(cls, text: str, kinds: Collection[str]) -> Self:
+        """ValueError: it is no plan, or names a part that is not there, or a fault that is none of `kinds`."""
         plan = msgspec.json.decode(text, type=cls)
-        unknown = set(plan.parts) - set(PARTS)
-        if unknown:
-            raise ValueError(f"there is no part {sorted(unknown)[0]!r}; there are {', '.join(PARTS)}")
+        for name in plan.parts:
+            if name not in PARTS:
+                raise ValueError(f"there is no part {name!r}; there are {', '.join(PARTS)}")
+        for fault in plan.faults:
+            if fault.kind not in kinds:
+                raise ValueError(f"there is no fault {fault.kind!r}; there are {', '.join(kinds)}")
         return plan
 
     def without(self, **changed: Any) -> Plan:

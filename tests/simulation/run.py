@@ -12,6 +12,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pinlater.cluster.clocks import TOLERANCE_MS
 from pinlater.config import Config
 from pinlater.history.checker import check
 from pinlater.history.history_files import events_in
@@ -30,6 +31,21 @@ USED_AGAIN_S = 300.0
 
 FINISH_S = 900.0
 """The longest claim, and retries with the delays that workers ask for."""
+
+OF_CLOCKS = ("server_clock", "store_clock", "drift")
+"""Faults by which servers may believe times that differ, by as much as they tolerate."""
+
+DEFAULTS = {
+    "crash_budget": "3",
+    "succeeded_ttl": "24h",
+    "failed_ttl": "7d",
+    "max_in_progress": "none",
+    "max_jobs_per_second": "none",
+    "paused": "false",
+    "paused_until": "none",
+    "flow_items": "false",
+}
+"""The settings of a queue that nobody has set."""
 
 OVERFLOW_BYTES = 16 << 20
 TIER = "cold=file:///tier"
@@ -112,7 +128,12 @@ async def _run(plan: Plan, finish_s: float) -> Outcome:
         met, errors = faults.met | _befell(network), dict(callers.errors)
         virtual_s, tally = loop.time(), cluster.network.tally
         await cluster.close()
-    verdict = check(events_in(lines, Path(f"seed {plan.seed}")))
+    verdict = check(
+        events_in(lines, Path(f"seed {plan.seed}")),
+        tolerance_ms=TOLERANCE_MS if any(fault.kind in OF_CLOCKS for fault in plan.faults) else 0.0,
+        has_one_clock=True,
+        defaults=DEFAULTS,
+    )
     return Outcome(
         plan,
         [*cluster.violations, *left, *("\n".join(each.lines()) for each in verdict.violations)],

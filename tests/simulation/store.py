@@ -37,7 +37,6 @@ MAY_FREE = frozenset(
         "retry_failed",
         "retry_listed",
         "replay",
-        "lift_barriers",
     }
 )
 """What may make jobs of the queue that it names pending, and does not say which."""
@@ -111,7 +110,7 @@ class SimulatedStore:
             outcomes = answer if name == "ack" else answer[0]
             if AckOutcome.RETRIED in outcomes:
                 self.publish(args[0], UNKNOWN_CHANGE, "")
-        elif name == "expire_claims":
+        elif name in ("expire_claims", "lift_barriers"):
             for queue in answer:
                 self.publish(queue, UNKNOWN_CHANGE, "")
         elif name == "dead_letter":

@@ -20,7 +20,7 @@ from tests.simulation.run import Outcome, run_plan
 
 MINUTES = 0.4
 BUSY = PartSettings(producers=2, workers=3, pause_s=0.5, lull=0.0, wait_ms=5_000, deaths_per_hour=60.0)
-LIGHT = PartSettings(pause_s=2.0, lull=0.0, wait_ms=5_000, deaths_per_hour=60.0)
+LIGHT = PartSettings(workers=1, pause_s=3.0, lull=0.0, wait_ms=5_000, deaths_per_hour=60.0)
 
 CALLS: Mapping[str, set[str]] = {
     "plain": {"enqueueJobs", "dequeueJobs", "ackJobs", "checkpointJobs", "heartbeatJobs"},

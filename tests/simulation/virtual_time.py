@@ -140,7 +140,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         if len(timers) > MANY_CANCELLED and self._timer_cancelled_count / len(timers) > CANCELLED_PART:
             self._drop_cancelled()
             timers = self._timers
-        while timers and timers[0][1]._cancelled:
+        while timers and timers[0][1].cancelled():
             heappop(timers)[1]._scheduled = False  # type: ignore[attr-defined]
             self._timer_cancelled_count -= 1
         self._jump()
@@ -151,7 +151,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             ready.append(timer)
         for _ in range(len(ready)):
             handle = ready.popleft()
-            if not handle._cancelled and not (self._frozen and self._hold(handle)):
+            if not handle.cancelled() and not (self._frozen and self._hold(handle)):
                 handle._run()
 
     def _jump(self) -> None:

@@ -90,7 +90,7 @@ class Part:
         """Nothing more comes; what there is, is to end."""
 
         self.open: dict[str, None] = {}
-        """The jobs that were accepted and are not known to have ended."""
+        """The jobs that were accepted or handed out, and are not known to have ended."""
 
         self.known: deque[str] = deque(maxlen=KNOWN_JOBS)
         """Those that were accepted last, whether or not they have ended."""
@@ -206,6 +206,10 @@ class Part:
     def some_known(self, rng: random.Random, most: int) -> list[str]:
         """Of the jobs that were accepted last."""
         return rng.sample(self.known, min(len(self.known), rng.randint(1, most)))
+
+    def handed_out(self, descriptors: Iterable[str]) -> None:
+        """Also jobs that schedules, flows or operators brought."""
+        self.open.update(dict.fromkeys(descriptors))
 
     def ended(self, descriptor: str) -> None:
         self.open.pop(descriptor, None)

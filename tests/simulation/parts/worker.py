@@ -29,7 +29,7 @@ from tests.simulation.virtual_time import now_ms
 
 OVER = (AckOutcome.SUCCEEDED, AckOutcome.FAILED, AckOutcome.CANCELLED)
 ACK_AGAIN_S = 0.5
-FINISHING_WAIT_MS = 2_000
+SHORT_WAIT_MS, FINISHING_WAIT_MS = 1_000, 2_000
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,9 @@ class Worker:
         """The jobs that came. Acks that were to go with it and could not are sent by themselves."""
         habits, rng, part = self.habits, self.rng, self.part
         riding, self._riding = self._riding, []
-        wait_ms = FINISHING_WAIT_MS if part.is_finishing else rng.choice((0, 1_000, part.settings.wait_ms))
+        (wait_ms,) = rng.choices((0, SHORT_WAIT_MS, part.settings.wait_ms), (1, 1, 4))
+        if part.is_finishing:
+            wait_ms = FINISHING_WAIT_MS
         limit = rng.randint(1, habits.limit)
         timeout_ms = rng.randint(2_000, 20_000) if self.happens(habits.own_timeout) else None
         binds, confirms = self.happens(habits.binds), self.happens(habits.confirms)
@@ -179,7 +181,8 @@ class Worker:
                 await self.ack(riding)
             await asyncio.sleep(rng.uniform(0.1, 1.0))
             return ()
-        if not jobs and not wait_ms:
+        part.handed_out(job.descriptor for job in jobs)
+        if not jobs and wait_ms <= SHORT_WAIT_MS:
             await asyncio.sleep(rng.expovariate(1 / part.settings.pause_s))
         return jobs
 
