@@ -61,6 +61,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--hours", type=float, help="plans until so many virtual hours have passed")
     parser.add_argument("--minutes", type=float, default=60.0, help="the longest that a drawn plan lasts [60]")
     parser.add_argument("--parts", default="", help="the parts that drawn plans have, in place of some: plain,keyed")
+    parser.add_argument("--faults", default="", help="the kinds of faults that they have, likewise: kill,add_shard")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="runs at a time [one a core]")
     parser.add_argument("--plan", help="a plan as JSON, or the file that has it")
     parser.add_argument("--history", type=Path, help="where to write what the callers of --plan were answered")
@@ -110,16 +111,18 @@ def _costs(options: argparse.Namespace) -> int:
 
 
 def _plans(options: argparse.Namespace) -> int:
-    parts = [each for each in options.parts.split(",") if each]
-    if unknown := set(parts) - set(PARTS):
-        print(f"there is no part {sorted(unknown)[0]!r}; there are {', '.join(PARTS)}", file=sys.stderr)
-        return 2
+    parts, kinds = _listed(options.parts), _listed(options.faults)
+    for what, named, there in (("part", parts, PARTS), ("fault", kinds, KINDS)):
+        if unknown := set(named) - set(there):
+            print(f"there is no {what} {sorted(unknown)[0]!r}; there are {', '.join(there)}", file=sys.stderr)
+            return 2
+    weights = {kind: WEIGHTS[kind] for kind in kinds or WEIGHTS}
 
     def is_enough(summary: Summary) -> bool:
         return options.hours is not None and summary.hours >= options.hours
 
     seeds = count(options.seed) if options.hours is not None else range(options.seed, options.seed + options.runs)
-    drawn = (draw(seed, WEIGHTS, most_minutes=options.minutes, parts=parts) for seed in seeds)
+    drawn = (draw(seed, weights, most_minutes=options.minutes, parts=parts) for seed in seeds)
     summary = sweep(drawn, until=is_enough, processes=options.processes, on_end=_report_run)
     print(f"\n{summary.line()}")
     print(f"faults met: {dict(sorted(summary.met.items()))}")
@@ -127,6 +130,10 @@ def _plans(options: argparse.Namespace) -> int:
     for outcome in summary.failed:
         _show_failed(outcome, shrinks=not options.no_shrink)
     return int(bool(summary.failed))
+
+
+def _listed(text: str) -> list[str]:
+    return [each for each in text.split(",") if each]
 
 
 def _report_run(outcome: Outcome, summary: Summary) -> None:

@@ -74,6 +74,9 @@ class Faults:
         for store in self._cluster.stores:
             store.clock.set_ahead(0)
             store.full = ""
+        for server in list(self._cluster.servers):
+            if server.shard_ids != self._cluster.shard_ids:  # an operator was about to restart it
+                await self._cluster.stop(server)
         for name in self._cluster.machines:
             if not self._lives(name):
                 await self._start(name)

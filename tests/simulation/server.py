@@ -27,6 +27,7 @@ class SimulatedServer:
     def __init__(self, machine: Machine, network: Network, config: Config) -> None:
         machine.starts += 1
         self.machine, self.name, self.process = machine, machine.name, machine.process
+        self.shard_ids = [store.id for store in config.stores]
         self.is_alive = True
         self._network = network
         self._context = as_process(self.process)

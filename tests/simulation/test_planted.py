@@ -18,8 +18,7 @@ from tests.simulation.planted.reasons import REASONS, Reason
 from tests.simulation.planted.trial import attempt
 from tests.simulation.sweep import run_apart
 
-QUICK = (
-)
+QUICK = ()
 """Each takes three seconds of a processor at most."""
 
 PLANTED = [each for each in entries().values() if each.is_planted]
