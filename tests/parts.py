@@ -187,6 +187,11 @@ LEFT = (
         "exports and imports of 100,000 jobs of every kind between each two kinds of store",
         "the same with 350 jobs, which live on afterwards",
     ),
+    Left(
+        r"tests/simulation/test_planted\.py::test_(every|with_all)",
+        "each planted fault that a plan of the simulation finds, and each of these plans with all guards in place",
+        "five of the quickest",
+    ),
 )
 PATTERNS = [re.compile(row.pattern) for row in LEFT if row.pattern is not None]
 SOAKS = {

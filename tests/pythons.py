@@ -22,7 +22,11 @@ ROOT = Path(__file__).parents[1]
 VERSIONS = ("3.11", "3.12", "3.13", "3.14")
 EXTRAS = "server,redis,mysql,demo,docs,test"
 NOT_FOUND = "not run: found neither on PATH nor among the Pythons of pyenv and uv"
-SMOKE = ("tests/packaging/test_packages.py", "tests/workers/test_other_systems.py")
+SMOKE = (
+    "tests/packaging/test_packages.py",
+    "tests/workers/test_other_systems.py",
+    "tests/simulation/test_interpreters.py",
+)
 POOLS = [str(path.relative_to(ROOT)) for path in sorted(ROOT.glob("tests/workers/test_pool*.py"))]
 ON_OTHERS: dict[str, tuple[Sequence[str], ...]] = {
     "3.12": (SMOKE, ("--fast", "tests/conformance", "-k", "bare")),

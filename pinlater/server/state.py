@@ -50,7 +50,7 @@ class ServerState:
         self, limits: ServerLimits, counters: Counter[str], log: RateLimitedLog, deliveries: Deliveries
     ) -> None:
         self.connections: dict[Drainable, None] = {}
-        """In the order of their coming, as `calls`: whatever is done with all of them is done in the same order again."""
+        """In the order of their coming, as `calls`: what is done with all of them, is done in one order."""
 
         self.counters = counters
         self.log = log

@@ -25,21 +25,16 @@ STATEMENTS = {
 
 
 @dataclass(frozen=True)
-class Mutation:
+class Change:
     """`store` is the name of a binding; `place` a script, a statement, or a module of pinlater.backends.sql (any other
     by its whole name); of DynamoDB, which has neither scripts nor statements, a module of its own.
-
-    `tries`: what goes wrong without a lock does not go wrong every time.
     """
 
     store: str
     place: str
     old: str
     new: str
-    test: Callable[..., Any]
-    given: Mapping[str, Any] = field(default_factory=dict)
-    is_module: bool = False
-    tries: int = 1
+    is_module: bool = field(default=False, kw_only=True)
 
     @property
     def name(self) -> str:
@@ -68,6 +63,18 @@ class Mutation:
         return Script(script.name, source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())
 
 
+@dataclass(frozen=True)
+class Mutation(Change):
+    """A change, and the named test that must fail with it.
+
+    `tries`: what goes wrong without a lock does not go wrong every time.
+    """
+
+    test: Callable[..., Any]
+    given: Mapping[str, Any] = field(default_factory=dict)
+    tries: int = 1
+
+
 @contextmanager
 def _item_changed(items: dict[str, Any], key: str, value: Any) -> Iterator[None]:
     before = items[key]
@@ -79,12 +86,12 @@ def _item_changed(items: dict[str, Any], key: str, value: Any) -> Iterator[None]
 
 
 @contextmanager
-def _module_changed(mutation: Mutation) -> Iterator[None]:
+def _module_changed(change: Change) -> Iterator[None]:
     """Give every function of a module the code that it has in the changed source."""
-    package = "dynamodb" if mutation.store == "dynamodb" else "sql"
-    module = import_module(mutation.place if "." in mutation.place else f"pinlater.backends.{package}.{mutation.place}")
+    package = "dynamodb" if change.store == "dynamodb" else "sql"
+    module = import_module(change.place if "." in change.place else f"pinlater.backends.{package}.{change.place}")
     changed = dict(module.__dict__)
-    exec(compile(mutation.changed(inspect.getsource(module)), str(module.__file__), "exec"), changed)
+    exec(compile(change.changed(inspect.getsource(module)), str(module.__file__), "exec"), changed)
     functions = dict(_functions(module.__dict__, module.__name__))
     codes = {name: function.__code__ for name, function in _functions(changed, module.__name__)}
     assert functions.keys() == codes.keys(), f"{module.__file__} was edited while the tests run"

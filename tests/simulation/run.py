@@ -76,9 +76,9 @@ class Outcome:
     history: list[bytes] = field(default_factory=list)
 
 
-def run_plan(plan: Plan) -> Outcome:
-    """In virtual time, in this process."""
-    return virtual_time.run(_run(plan), plan.seed)
+def run_plan(plan: Plan, finish_s: float = FINISH_S) -> Outcome:
+    """In virtual time, in this process. `finish_s`: within which all parts must have finished."""
+    return virtual_time.run(_run(plan, finish_s), plan.seed)
 
 
 def _config(plan: Plan) -> Config:
@@ -91,7 +91,7 @@ def _config(plan: Plan) -> Config:
     )
 
 
-async def _run(plan: Plan) -> Outcome:
+async def _run(plan: Plan, finish_s: float) -> Outcome:
     began_s, loop = time.process_time(), asyncio.get_running_loop()
     lines: list[bytes] = [header(0.0)]
     recorder = Recorder(lines.append, lambda: virtual_time.EPOCH_MS + loop.time() * 1000)
@@ -120,7 +120,7 @@ async def _run(plan: Plan) -> Outcome:
         await cluster.until_all_is_used(USED_AGAIN_S)
         for part in parts:
             await part.stop_producing()
-        left = [f"stuck: {each}" for part in parts for each in await part.finish(FINISH_S)]
+        left = [f"stuck: {each}" for part in parts for each in await part.finish(finish_s)]
         for part in parts:
             await part.stop()
         recorder.note("end")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import resource
 import time
 import traceback
 from collections import Counter
@@ -19,12 +20,18 @@ from tests.simulation.run import Outcome, run_plan
 BROKE_OFF = "broke off"
 
 
-def run_apart(plan: Plan, *, keeps_history: bool = False) -> Outcome:
-    """In a process of its own, which leaves nothing behind; a run that breaks off is a violation. The history comes
-    back where it is asked for.
+def run_apart(
+    plan: Plan,
+    *,
+    keeps_history: bool = False,
+    run: Callable[[Plan], Outcome] = run_plan,
+    at_most_s: int | None = None,
+) -> Outcome:
+    """In a process of its own, which leaves nothing behind; a run that breaks off is a violation, and so is one that
+    takes more than `at_most_s` of a processor. The history comes back where it is asked for.
     """
     receiving, sending = get_context("fork").Pipe(duplex=False)
-    process = get_context("fork").Process(target=_send, args=(sending, plan, keeps_history))
+    process = get_context("fork").Process(target=_send, args=(sending, plan, keeps_history, run, at_most_s))
     process.start()
     sending.close()
     try:
@@ -35,9 +42,13 @@ def run_apart(plan: Plan, *, keeps_history: bool = False) -> Outcome:
     return outcome
 
 
-def _send(sending: Connection, plan: Plan, keeps_history: bool) -> None:
+def _send(
+    sending: Connection, plan: Plan, keeps_history: bool, run: Callable[[Plan], Outcome], at_most_s: int | None
+) -> None:
+    if at_most_s is not None:
+        resource.setrlimit(resource.RLIMIT_CPU, (at_most_s, at_most_s))
     try:
-        outcome = run_plan(plan)
+        outcome = run(plan)
     except BaseException:
         outcome = Outcome(plan, [f"{BROKE_OFF}: {traceback.format_exc()}"], 0.0, 0.0, 0, 0)
     if not keeps_history:

@@ -478,5 +478,3 @@ class ModelRun:
 def model_history(seed: int, **chances: Any) -> list[Event]:
     """A history that is right."""
     return ModelRun(random.Random(seed), Chances(**chances)).run()
-
-

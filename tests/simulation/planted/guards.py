@@ -1,0 +1,216 @@
+"""The guards above the stores: each is taken out by one change of one module of the product, and has a name of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tests.conformance.mutation import Change
+
+
+@dataclass(frozen=True)
+class Guard(Change):
+    """`what`: how the product goes wrong without it."""
+
+    what: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.place.removeprefix('pinlater.')}: {self.what}"
+
+
+def _guard(what: str, module: str, old: str, new: str) -> Guard:
+    return Guard("sqlite", f"pinlater.{module}", old, new, what, is_module=True)
+
+
+CLAIMS = [
+    _guard(
+        "jobs are handed out five seconds early",
+        "shards.resilience",
+        "as seen from the end of time it stays, whatever it is now\n            now_ms = clock.now_ms()\n",
+        "as seen from the end of time it stays\n            now_ms = clock.now_ms() + 5_000\n",
+    ),
+    _guard(
+        "an ack counts for whichever claim there is",
+        "service.descriptors",
+        "own = (ack.append_status, ack.retry_delay_ms, ack.claim_descriptor, ack.permanent, ack.result)",
+        'own = (ack.append_status, ack.retry_delay_ms, "", ack.permanent, ack.result)',
+    ),
+    _guard(
+        "an ack is answered although its call of the store failed",
+        "service.job_lifecycle",
+        "return self.settle(prepared, all_answered(outcomes), refused=prepared.errors.count - before)",
+        "done = [[AckOutcome.SUCCEEDED] * len(acks) for acks in prepared.by_shard.values()]\n"
+        "        fine = [d if isinstance(o, PinLaterError) else o for o, d in zip(outcomes, done, strict=True)]\n"
+        "        return self.settle(prepared, fine, refused=prepared.errors.count - before)",
+    ),
+    _guard(
+        "the acks of a dequeue that failed are said to be carried out",
+        "service.dequeuer",
+        "error.acks_applied = riding.acked is not None or bool(error.acks_applied)",
+        "error.acks_applied = True",
+    ),
+    _guard(
+        "claims expire three seconds early",
+        "maintenance.tasks",
+        "shard.expire_claims(limit, self._clock.now_ms(), ",
+        "shard.expire_claims(limit, self._clock.now_ms() + 3_000, ",
+    ),
+    _guard(
+        "jobs that were received are taken back as undelivered",
+        "server.deliveries",
+        "if not self._open or not self._is_traced:",
+        "if True:",
+    ),
+    _guard(
+        "nobody looks after shard 1",
+        "cluster.membership",
+        "return self._may_own() and self.owner(shard_id) == self.me.lease_name",
+        'return shard_id != "1" and self._may_own() and self.owner(shard_id) == self.me.lease_name',
+    ),
+    _guard(
+        "every server looks after every shard",
+        "cluster.membership",
+        "return self._may_own() and self.owner(shard_id) == self.me.lease_name",
+        "return self._may_own()",
+    ),
+    _guard(
+        "the time is that of the server's own clock, whatever the others say",
+        "cluster.clocks",
+        "if 2 * len(near) > len(everyone):",
+        "if True:",
+    ),
+]
+
+JOBS = [
+    _guard(
+        "an enqueue of which nobody knows whether it was stored is stored on another shard",
+        "shards.router",
+        "except (NothingStored, QueueNotFound) as error:",
+        "except (NothingStored, OutcomeUnknown, QueueNotFound) as error:",
+    ),
+    _guard(
+        "a request to stop is forgotten",
+        "service.job_commands",
+        "now_ms, by))\n            for shard_id, named in groups.items()\n        ]\n"
+        "        for (shard_id, named), results in zip(groups.items(), await self._router.call_by_shard(calls), strict=True):\n"
+        "            for (descriptor, _), outcome in zip(named, results or (), strict=False):\n"
+        "                outcomes[descriptor] = outcome\n",
+        'now_ms, ""))\n            for shard_id, named in groups.items()\n        ]\n'
+        "        for (shard_id, named), results in zip(groups.items(), await self._router.call_by_shard(calls), strict=True):\n"
+        "            for (descriptor, _), outcome in zip(named, results or (), strict=False):\n"
+        "                requested = bool(by) and outcome is CancelOutcome.IN_PROGRESS\n"
+        "                outcomes[descriptor] = CancelOutcome.REQUESTED if requested else outcome\n",
+    ),
+    _guard(
+        "heartbeats do not tell of a request to stop",
+        "service.heartbeats",
+        "                answers[place] = answer\n",
+        "                answers[place] = HeartbeatAnswer(HeartbeatOutcome.OK)\n",
+    ),
+    _guard("results are dropped", "service.descriptors", "if result is None:", "if True:"),
+    _guard(
+        "ended jobs are removed a week early",
+        "maintenance.tasks",
+        "shard.prune(limit, now_ms, ",
+        "shard.prune(limit, now_ms + 604_800_000, ",
+    ),
+    _guard(
+        "the keys of a job are left out",
+        "service.job_lifecycle",
+        "extended = extended_jobs(checked, self._validator.max_claim_timeout_ms)",
+        "checked = [Job(job.body, job.priority, job.run_after_ms, job.attempts_allowed) for job in checked]",
+    ),
+    _guard(
+        "a key has its home by chance",
+        "shards.keys.homes_record",
+        'home = rendezvous_pick(f"slot/{slot}", members)',
+        'home = __import__("random").choice(members)',
+    ),
+    _guard(
+        "a body is deleted although its job may be stored",
+        "bodies.tiered_shard",
+        "        except _NO_CHANGE:\n            self._discard(bodies)\n",
+        "        except PinLaterError:\n            self._discard(bodies)\n",
+    ),
+    _guard(
+        "a body is deleted as soon as its job is stored",
+        "bodies.tiered_shard",
+        "            return await call\n        except _NO_CHANGE:\n",
+        "            stored = await call\n            self._discard(bodies)\n            return stored\n"
+        "        except _NO_CHANGE:\n",
+    ),
+    _guard(
+        "a job that has left the overflow shard stays there, too",
+        "homes.job_mover",
+        "await self._store.mark_moved(queue, pairs, now_ms)",
+        "await self._store.requeue(queue, [key for key, _ in pairs], now_ms)",
+    ),
+]
+
+LIMITS = [
+    _guard(
+        "each shard has the whole maximum in progress",
+        "queues.rebalance",
+        "quotas = {shard_id: min(target, self.held[shard_id]) for shard_id, target in self._targets.items()}",
+        "quotas = dict.fromkeys(self._targets, self.maximum)",
+    ),
+    _guard(
+        "claims do not ask for the quota of their shard",
+        "service.queue_limits",
+        "enforce_quota = settings.max_in_progress is not None\n        wanted = ",
+        "enforce_quota = False\n        wanted = ",
+    ),
+    _guard(
+        "jobs are handed out without tokens",
+        "service.queue_limits",
+        "if per_second is not None:\n            granted, retry_after_ms = await",
+        "if False:\n            granted, retry_after_ms = await",
+    ),
+    _guard(
+        "a pause is overlooked",
+        "service.queue_limits",
+        "if not settings.paused and settings.max_jobs_per_second != 0:",
+        "if True:",
+    ),
+    _guard(
+        "a full queue takes jobs",
+        "service.job_lifecycle",
+        "            if max_pending is not None:\n                self._pending.check(",
+        "            if False:\n                self._pending.check(",
+    ),
+]
+
+SCHEDULES_AND_FLOWS = [
+    _guard(
+        "a firing leaves no mark",
+        "shards.keys.key_router",
+        "offer = Offer(job, slot, schedule=schedule, mark=mark)",
+        "offer = Offer(job, slot)",
+    ),
+    _guard(
+        "a schedule fires two seconds early",
+        "schedules.firer",
+        "if following is None or following > now_ms:",
+        "if following is None or following > now_ms + 2_000:",
+    ),
+    _guard(
+        "the end of an item is not recorded",
+        "service.job_lifecycle",
+        "        if queue in self._queues.flow_queues:\n            prepared = await",
+        "        if False:\n            prepared = await",
+    ),
+    _guard(
+        "an item that has ended ends again",
+        "flows.end_records",
+        "            if not is_pending:\n                return RecordedEnd(EndOutcome.ENDED)\n            below",
+        "            below",
+    ),
+    _guard(
+        "a failure that is reported twice counts twice",
+        "flows.end_records",
+        'if end.claim and (item["number"], _claim(end)) in self._counted:',
+        "if False:",
+    ),
+]
+
+GUARDS = [*CLAIMS, *JOBS, *LIMITS, *SCHEDULES_AND_FLOWS]

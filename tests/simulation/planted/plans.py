@@ -1,0 +1,55 @@
+"""The small plans by which planted faults are found: of half a minute to two, with callers that do much."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tests.simulation.parts.part import PartSettings
+from tests.simulation.plan import Fault, Plan
+
+BUSY = PartSettings(producers=2, workers=3, pause_s=0.4, lull=0.0, delay_s=5.0, claim_timeout_s=3, deaths_per_hour=60.0)
+
+
+def _plan(
+    *parts: str,
+    servers: int = 1,
+    shards: int = 2,
+    minutes: float = 0.5,
+    faults: Sequence[Fault] = (),
+    overflow: bool = False,
+) -> Plan:
+    return Plan(1, servers, shards, minutes, dict.fromkeys(parts, BUSY), faults, overflow=overflow)
+
+
+def _again(kind: str, every_s: float, lasts_s: float, amount: float = 0.5, until_s: float = 30.0) -> list[Fault]:
+    """A fault that comes again and again, on one server and shard after the other."""
+    return [
+        Fault(kind, every_s * number, lasts_s, number, number, amount) for number in range(1, round(until_s / every_s))
+    ]
+
+
+ANSWERS = [*_again("callers_half", 4.0, 3.0, 0.8), *_again("callers_twice", 5.0, 4.0, 1.0)]
+PLANS: Mapping[str, Plan] = {
+    **{name: _plan(name) for name in ("plain", "keyed", "results", "cancels", "counts", "dead_letters", "bodies")},
+    "one shard": _plan("plain", shards=1),
+    "limits": _plan("limits", servers=2),
+    "many queues": _plan("many_queues"),
+    "schedules": _plan("schedules", servers=2),
+    "flows": _plan("flows"),
+    "strangers": _plan("strangers"),
+    "lost answers": _plan("plain", "keyed", faults=ANSWERS),
+    "lost answers of flows": _plan("flows", faults=ANSWERS),
+    "noise": _plan("plain", "keyed", faults=_again("noise", 7.0, 5.0, 1.0)),
+    "noise at bodies": _plan("bodies", faults=_again("noise", 7.0, 5.0, 1.0)),
+    "kills": _plan("plain", "keyed", servers=2, faults=_again("kill", 11.0, 3.0)),
+    "a wrong clock": _plan("plain", servers=3, shards=3, faults=[Fault("server_clock", 10.0, 30.0, 1, 0, 0.9)]),
+    "all shards away": _plan(
+        "overflow", servers=2, minutes=1.5, faults=_again("all_dead", 25.0, 12.0, until_s=80.0), overflow=True
+    ),
+    "shards that come and go": _plan(
+        "keyed",
+        servers=2,
+        minutes=2.0,
+        faults=[Fault("add_shard", 20.0, 1.0), Fault("drain_shard", 50.0, 30.0, 0, 1), Fault("add_shard", 90.0, 1.0)],
+    ),
+}
