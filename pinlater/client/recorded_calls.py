@@ -12,6 +12,9 @@ from pinlater.client.dispatcher import CallSpec, CallTransport, Failure, FirstAt
 from pinlater.client.retry import may_be_done
 from pinlater.errors import PinLaterError
 from pinlater.history.recorder import Recorder
+from pinlater.log_guard import GuardedLogger
+
+_log = GuardedLogger("pinlater.client")
 
 _NOT_ENCODABLE = (TypeError, ValueError, AttributeError)
 
@@ -28,8 +31,10 @@ class RecordedCalls:
         method = call.method.name
         try:
             number = self._recorder.begin(method, call.args)
-        except _NOT_ENCODABLE:
-            return await self._calls.call(call, first)  # it says what is wrong; nothing will be sent
+        except _NOT_ENCODABLE as error:
+            success = await self._calls.call(call, first)  # mostly this says what is wrong, and nothing is sent
+            _log.error("a %s is not in the history, which so cannot be judged: %s", method, error)
+            return success
         copies = _Copies(call.revise)
         call.revise = copies.failed
         try:

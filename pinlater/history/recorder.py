@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import count
+from numbers import Integral, Real
 from typing import Any
 
 from msgspec.json import Encoder
@@ -54,7 +55,19 @@ _CHANGED_NOTHING = (
 )
 """Errors of calls that did no more than their acksApplied and jobDescriptors say."""
 
-_encode = Encoder().encode
+
+def _of_a_subclass(value: object) -> object:
+    """Handles of jobs are texts, and numbers may be of classes of their own. TypeError: it is neither."""
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, Integral):
+        return int(value)
+    if isinstance(value, Real):
+        return float(value)
+    raise TypeError(f"a {type(value).__name__} cannot be part of a history")
+
+
+_encode = Encoder(enc_hook=_of_a_subclass).encode
 
 
 def header(tolerance_ms: float, clock: str = "") -> bytes:

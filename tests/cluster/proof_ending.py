@@ -42,4 +42,4 @@ async def all_is_right(client: AsyncClient, queue: str, run: RecordedRun, *, rem
     assert wrong == []
     assert await count(client, queue, JobState.SUCCEEDED) == len(names)
     assert await count(client, queue, JobState.FAILED) == 0
-    run.judge()
+    assert run.judge().unsettled_jobs == 0

@@ -107,6 +107,7 @@ async def survives(
     print(f"{rounds} rounds, {load.calls} calls, {rate:.0f}/s while it served")
     verdict = run.judge()
     assert verdict.jobs >= load.stored
+    assert verdict.unsettled_jobs == 0
     assert left == []
 
 

@@ -93,6 +93,7 @@ async def test_nothing_that_was_answered_is_lost_by_a_failover_or_a_move_of_slot
     assert load.answered > 2_000 / slower(time.monotonic)
     verdict = run.judge()
     assert verdict.jobs >= load.answered
+    assert verdict.unsettled_jobs == 0
 
 
 async def all_shards_take_jobs(client: AsyncClient) -> None:

@@ -1,6 +1,7 @@
-"""A server in miniature, as the wire sees it, and callers that ask it by chance: histories that are right by their making.
+"""A server in miniature, as the wire sees it, and callers that ask it by chance: histories that are right by making.
 
-Each call is carried out at one moment between its begin and its end. Some have no end, and are carried out late, or never.
+Each call is carried out at one moment between its begin and its end. Some have no end: they are carried out late, or
+never.
 """
 
 from __future__ import annotations

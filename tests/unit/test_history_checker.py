@@ -298,6 +298,11 @@ UNKNOWN_OUTCOMES: dict[str, Rows] = {
         look(2, "A", JobState.PENDING, took_s=3),
         ack(1, "A", claimed_at(1), IGNORED, took_s=4),
     ],
+    "a heartbeat that reached no shard renews nothing": [
+        *CLAIMED,
+        heartbeat(200, "A", FIRST, HeartbeatOutcome.UNREACHABLE),
+        claim(302, "A", left=1),
+    ],
     "a job of before the recording": [
         ack(0, "A", "server:1:0:0:other", FAILED, failed=True),
         look(1, "A", JobState.FAILED),

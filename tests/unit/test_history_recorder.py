@@ -175,6 +175,26 @@ async def test_what_cannot_be_sent_is_no_call(recorded: Recorded) -> None:
     assert recorded.events == []
 
 
+class Handle(str):
+    """As the worker framework's handles of jobs are."""
+
+
+async def test_texts_of_a_class_of_their_own_are_texts(recorded: Recorded) -> None:
+    client = recorded.client(Scripted([], {}))
+    await client.lookup([Handle("mail:s1:p1:1")])
+    begin, _ = recorded.events
+    assert isinstance(begin, CallBegin)
+    assert begin.args["request"]["jobDescriptors"] == ["mail:s1:p1:1"]
+
+
+async def test_a_call_that_could_not_be_recorded_is_told(recorded: Recorded, caplog: pytest.LogCaptureFixture) -> None:
+    args = methods.LOOKUP.arguments(ME, [object()], False)
+    calls = RecordedCalls(Scripted([], {}), recorded.recorder)
+    assert await calls.call(CallSpec(methods.LOOKUP, args, methods.LOOKUP.idempotency, 0.0)) == {}
+    assert recorded.events == []
+    assert "cannot be judged" in caplog.text
+
+
 async def test_a_run_against_a_real_service_is_recorded(recorded: Recorded) -> None:
     server = EmbeddedServer(SystemClock(), JobLimits(), lambda: (), lambda *_: None, lambda *_: None)
     try:

@@ -63,5 +63,6 @@ def prove(folder: Path, url: str) -> None:
         assert not wrong, wrong
         verdict = run.judge()
         assert verdict.jobs >= len(jobs)
+        assert verdict.unsettled_jobs == 0
         tracebacks = stand.tracebacks()
         assert not tracebacks, tracebacks

@@ -318,8 +318,10 @@ class ObservedHeartbeat(Observation):
     def after(self, state: State, around: Surroundings, reasons: Contradictions = None) -> Sequence[State]:
         is_held = state.phase is Phase.UNKNOWN or (state.phase is Phase.RUNNING and state.claim == self.claim)
         outcome = self.outcome
-        if self.is_optional or outcome is HeartbeatOutcome.UNREACHABLE:
-            return (renewed(state, self._at_ms(state)),) if is_held else () if self.is_optional else (state,)
+        if self.is_optional:
+            return (renewed(state, self._at_ms(state)),) if is_held else ()
+        if outcome is HeartbeatOutcome.UNREACHABLE:
+            return (state,)  # it may have been renewed: then its claim lasts longer, and nothing else differs
         if outcome is HeartbeatOutcome.LOST:
             if state.phase is not Phase.RUNNING or not is_held:
                 return (state,)

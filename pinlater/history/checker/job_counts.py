@@ -14,9 +14,9 @@ from collections.abc import Iterable
 from math import inf
 from typing import Any
 
-from pinlater.history.checker.history_judge import Handling, HistoryJudge, OpenCall
+from pinlater.history.checker.history_judge import LONGEST_CALL_MS, Handling, HistoryJudge, OpenCall
 from pinlater.history.checker.job_history import JobHistory
-from pinlater.history.checker.job_machine import OPEN, Phase, State, steps
+from pinlater.history.checker.job_machine import Phase, State, steps
 from pinlater.history.checker.verdict import Violation
 
 _STATES = (Phase.PENDING, Phase.RUNNING)
@@ -64,7 +64,10 @@ class JobCounts:
         self, call: OpenCall, history: JobHistory, phase: Phase, *, is_future: bool, is_at_rest: bool
     ) -> bool:
         """Whether the job was in this phase from the begin of the count to its end."""
-        if history.last_ms > call.begin_ms or history.is_foreign or history.has_begun(call.end_ms):
+        last = history.last
+        if last is None or history.last_ms > call.begin_ms or last.call.ended >= call.mark.began:
+            return False
+        if history.is_foreign or history.has_begun(call.end_ms):
             return False
         around = self._judge.around(history)
         if around.may_move or (around.hidden and phase is Phase.PENDING):
@@ -81,9 +84,9 @@ def _is_due(state: State, call: OpenCall, *, is_future: bool, is_at_rest: bool, 
     """Whether it is counted among those of this time: due, or due only later."""
     if is_future:
         return state.due_ms > call.end_ms + tolerance_ms
-    # where no call named a time, it was due when the call was answered
-    is_due = -inf < state.due_ms <= call.begin_ms - tolerance_ms or state.due_ms == -inf
-    return is_at_rest and is_due and state.phase in OPEN
+    # where no call named a time, it was due when the call was answered; a delay begins when its call is carried out
+    is_due = state.due_ms == -inf or state.due_ms + LONGEST_CALL_MS <= call.begin_ms - tolerance_ms
+    return is_at_rest and is_due
 
 
 def _stays(later: Iterable[State]) -> bool:
