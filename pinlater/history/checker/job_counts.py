@@ -4,8 +4,8 @@ A job counts for certain if no call touched it while the count was under way, an
 itself. A dequeue that nobody heard of may have a job for a moment. So jobs that are due are counted only where no call
 about their queue was under way.
 
-Not judged: counts that are too high, since jobs come from elsewhere too; counts with a pattern, of a part of the shards,
-or of jobs that have ended, which may be pruned.
+Not judged: counts that are too high, since jobs come from elsewhere too; counts with a pattern, of a part of the
+shards, or of jobs that have ended, which may be pruned.
 """
 
 from __future__ import annotations
