@@ -1,11 +1,11 @@
-"""Counts of jobs, judged by those jobs that were certainly there, and by those that may have been.
+"""Counts of jobs, judged by those jobs that were certainly there: no fewer may be counted.
 
 A job counts for certain if no call touched it while the count was under way, and nothing can have happened to it by
 itself. A dequeue that nobody heard of may have a job for a moment. So jobs that are due are counted only where no call
 about their queue was under way.
 
-Not judged: counts with a pattern or of a part of the shards, counts of jobs that have ended (they may be pruned), and
-more jobs than known ones, where a job may have come from elsewhere.
+Not judged: counts that are too high, since jobs come from elsewhere too; counts with a pattern, of a part of the
+shards, or of jobs that have ended, which may be pruned.
 """
 
 from __future__ import annotations
