@@ -44,6 +44,7 @@ DEFAULTS = {
     "paused": "false",
     "paused_until": "none",
     "flow_items": "false",
+    "result_ttl": "1h",
 }
 """The settings of a queue that nobody has set."""
 

@@ -32,6 +32,7 @@ ANSWERS = [*_again("callers_half", 4.0, 3.0, 0.8), *_again("callers_twice", 5.0,
 PLANS: Mapping[str, Plan] = {
     **{name: _plan(name) for name in ("plain", "keyed", "results", "cancels", "counts", "dead_letters", "bodies")},
     "one shard": _plan("plain", shards=1),
+    "keyed on two servers": _plan("keyed", servers=2),
     "limits": _plan("limits", servers=2),
     "many queues": _plan("many_queues"),
     "schedules": _plan("schedules", servers=2),
@@ -45,11 +46,5 @@ PLANS: Mapping[str, Plan] = {
     "a wrong clock": _plan("plain", servers=3, shards=3, faults=[Fault("server_clock", 10.0, 30.0, 1, 0, 0.9)]),
     "all shards away": _plan(
         "overflow", servers=2, minutes=1.5, faults=_again("all_dead", 25.0, 12.0, until_s=80.0), overflow=True
-    ),
-    "shards that come and go": _plan(
-        "keyed",
-        servers=2,
-        minutes=2.0,
-        faults=[Fault("add_shard", 20.0, 1.0), Fault("drain_shard", 50.0, 30.0, 0, 1), Fault("add_shard", 90.0, 1.0)],
     ),
 }
