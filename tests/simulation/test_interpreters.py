@@ -1,4 +1,4 @@
-"""A plan on another interpreter than `.venv`'s: the same calls at the same times. tests/pythons.py runs this on each."""
+"""A plan on another interpreter than `.venv`'s: the same calls at the same times; tests/pythons.py runs this there."""
 
 from __future__ import annotations
 

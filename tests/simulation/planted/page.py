@@ -6,24 +6,28 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from tests.simulation.plan import Plan
 from tests.simulation.planted.catalogue import Entry, entries, pairing
 from tests.simulation.planted.plans import PLANS
 from tests.simulation.planted.reasons import Reason
-from tests.simulation.plan import Plan
 
 PAGE = Path(__file__).parents[3] / "docs" / "simulation-faults.md"
 _HEAD = """# Planted faults
 A judge that never found a fault may be blind.
-So each guard of the product that the [simulation](testing.md#simulated-clusters) can reach is taken out once, and a run must then break a rule.
-The guards are those of the lists of mutations in `tests/conformance/`, and some above the stores (`tests/simulation/planted/guards.py`).
+So each guard of the product that the [simulation](testing.md#simulated-clusters) can reach is taken out once, and a run \
+must then break a rule.
+The guards are those of the lists of mutations in `tests/conformance/`, and some above \
+the stores (`tests/simulation/planted/guards.py`).
 
 ```sh
 .venv/bin/python -m tests.simulation.planted                      # all of them, each by the plan that finds it
-.venv/bin/python -m tests.simulation.planted early --shrink       # those with a word in their names, and the shortest plan
+.venv/bin/python -m tests.simulation.planted early --shrink       # those with a word in their names, and the \
+shortest plan
 .venv/bin/python -m tests.simulation.planted early --hours 2      # by one plan after the other, until it is found
 ```
 
-A new guard comes with a row here: `tests/simulation/planted/found.py` names the plan that finds it, or `reasons.py` why none can.
+A new guard comes with a row here: `tests/simulation/planted/found.py` names the plan that finds it, or `reasons.py` \
+why none can.
 This page is written by `.venv/bin/python -m tests.simulation.planted --page > docs/simulation-faults.md`.
 """
 
