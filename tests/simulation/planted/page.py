@@ -14,8 +14,8 @@ from tests.simulation.planted.reasons import Reason
 PAGE = Path(__file__).parents[3] / "docs" / "simulation-faults.md"
 _HEAD = """# Planted faults
 A judge that never found a fault may be blind.
-So each guard of the product that the [simulation](testing.md#simulated-clusters) can reach is taken out once, and a run \
-must then break a rule.
+So each guard of the product that the [simulation](testing.md#simulated-clusters) can reach is taken out once, \
+and a run must then break a rule.
 The guards are those of the lists of mutations in `tests/conformance/`, and some above \
 the stores (`tests/simulation/planted/guards.py`).
 
