@@ -14,11 +14,11 @@ from functools import cache
 
 from tests.conformance.mutation import Change, Mutation
 from tests.conformance.test_mutations import MUTATIONS
+from tests.simulation.plan import Plan
 from tests.simulation.planted.found import FOUND
 from tests.simulation.planted.guards import GUARDS
 from tests.simulation.planted.plans import PLANS
 from tests.simulation.planted.reasons import REASONS, Reason
-from tests.simulation.plan import Plan
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def pairing() -> Mapping[str, Sequence[str]]:
             same.setdefault(_circumstances(mutation), {})[mutation.name] = None
             alike.setdefault(mutation.test, {})[mutation.name] = None
     return {
-        mutation.name: list(same.get(_circumstances(mutation)) or alike.get(mutation.test, ()))
+        mutation.name: list(same.get(_circumstances(mutation), {}) or alike.get(mutation.test, {}))
         for mutation in MUTATIONS
         if mutation.store != "sqlite"
     }
