@@ -55,7 +55,7 @@ def page() -> str:
             *_table(("reason", "what it means", "guards"), _reason_rows(others)),
             "",
             "Guards of SQLite and above the stores that no plan finds. "
-            "`open` ones were tried little or not at all: with one seed of one or two plans, some of which cannot reach them; "
+            "`open` ones were tried little or not at all: one seed of one or two plans, which may not reach them; "
             "most of the other reasons are readings of the code, which no run has tried to disprove:",
             "",
             *_table(
