@@ -298,6 +298,7 @@ class Faults:
         """A shard takes no new jobs, and then does again."""
         shard_id = self._shard(fault)
         if len(self._cluster.shard_ids) > 1:
+            self._recorder.note("drain", shard=shard_id)
             await self._until_done(shard_id, dequeue_only=True)
             await asyncio.sleep(fault.lasts_s)
             await self._until_done(shard_id, dequeue_only=False)

@@ -1,4 +1,4 @@
-"""Planted faults: one guard after the other is taken out of the product, and the simulation has to find it out.
+"""Planted faults: one guard after the other is taken out of the product, and the simulation has to find it.
 
 python -m tests.simulation.planted                       all of them, each by the plan that finds it
 python -m tests.simulation.planted 'early' --shrink      those with that word in their names, and the shortest plan

@@ -77,7 +77,7 @@ def pairing() -> Mapping[str, Sequence[str]]:
             same.setdefault(_circumstances(mutation), {})[mutation.name] = None
             alike.setdefault(mutation.test, {})[mutation.name] = None
     return {
-        mutation.name: list(same.get(_circumstances(mutation)) or alike.get(mutation.test, ()))
+        mutation.name: list(same.get(_circumstances(mutation), {}) or alike.get(mutation.test, {}))
         for mutation in MUTATIONS
         if mutation.store != "sqlite"
     }

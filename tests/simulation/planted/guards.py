@@ -1,4 +1,4 @@
-"""The guards above the stores: each is taken out by one change of one module of the product, and has its own name."""
+"""The guards above the stores: each is taken out by one change of one module, and has a name of its own."""
 
 from __future__ import annotations
 
@@ -92,13 +92,13 @@ JOBS = [
         "a request to stop is forgotten",
         "service.job_commands",
         "now_ms, by))\n            for shard_id, named in groups.items()\n        ]\n"
-        "        for (shard_id, named), results in "
-        "zip(groups.items(), await self._router.call_by_shard(calls), strict=True):\n"
+        "        for (shard_id, named), results in zip(groups.items(), await self._router.call_by_shard(calls), "
+        "strict=True):\n"
         "            for (descriptor, _), outcome in zip(named, results or (), strict=False):\n"
         "                outcomes[descriptor] = outcome\n",
         'now_ms, ""))\n            for shard_id, named in groups.items()\n        ]\n'
-        "        for (shard_id, named), results in "
-        "zip(groups.items(), await self._router.call_by_shard(calls), strict=True):\n"
+        "        for (shard_id, named), results in zip(groups.items(), await self._router.call_by_shard(calls), "
+        "strict=True):\n"
         "            for (descriptor, _), outcome in zip(named, results or (), strict=False):\n"
         "                requested = bool(by) and outcome is CancelOutcome.IN_PROGRESS\n"
         "                outcomes[descriptor] = CancelOutcome.REQUESTED if requested else outcome\n",

@@ -39,7 +39,6 @@ PLANS: Mapping[str, Plan] = {
     "flows": _plan("flows"),
     "strangers": _plan("strangers"),
     "lost answers": _plan("plain", "keyed", faults=ANSWERS),
-    "lost answers of flows": _plan("flows", faults=ANSWERS),
     "noise": _plan("plain", "keyed", faults=_again("noise", 7.0, 5.0, 1.0)),
     "noise at bodies": _plan("bodies", faults=_again("noise", 7.0, 5.0, 1.0)),
     "kills": _plan("plain", "keyed", servers=2, faults=_again("kill", 11.0, 3.0)),

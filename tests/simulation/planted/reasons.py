@@ -19,7 +19,7 @@ class Reason(Enum):
     NOT_JUDGED = "what is wrong then is a text, a time or a number that no rule of the checker judges"
     AT_A_MOMENT = "it shows at one exact millisecond, which callers do not meet often enough"
     RARE = "it takes a meeting of several calls and faults that no small plan has"
-    OPEN = "no small plan has found it yet, and why is not known: a hole of the plans, the callers or the checker"
+    OPEN = "no small plan has found it yet, and why is not known: of the plans, the callers or the checker"
 
 
 REASONS: Mapping[Reason, tuple[str, ...]] = {
