@@ -195,6 +195,31 @@ async def test_the_jobs_of_a_serialize_key_stay_in_order_over_a_drain() -> None:
         assert await at.stores[0].list_barriers(10) == []
 
 
+async def test_a_chain_that_comes_home_to_older_jobs_of_it_is_not_overtaken_by_newer_ones() -> None:
+    """One that is on two shards already gets no third part behind those: the newest jobs would be in its first part."""
+    async with two_servers(2) as at:
+        server = at.servers[0]
+        first = await enqueue(server, in_order(KEYS[:10], 1))
+        key = next(key for key, each in zip(KEYS, first, strict=False) if shard_of(each) == "2")
+        await drain(at, "2")
+        (second,) = await enqueue(server, in_order([key], 2))
+        assert shard_of(second) == "1"
+        await server.queues.override_shard("2", False, "me")
+        await at.look_at_homes(3)
+        await drain(at, "1")
+        with pytest.raises(HomeMoving):
+            await enqueue(server, in_order([key], 3))
+        done = []
+        for number in (1, 2, 3):
+            jobs = [job for job in await claim(at, server) if job.body.startswith(f"{key} ".encode())]
+            done += [job.body for job in jobs]
+            await finish(at, server, jobs)
+            await upkeep(at, ("barriers",))
+            if number < 3:
+                await enqueue(server, in_order([key], 3 + number))
+        assert done == [f"{key} {number}".encode() for number in (1, 2, 4)]
+
+
 async def test_windows_go_with_their_keys_and_the_history_ends() -> None:
     async with two_servers(2) as at:
         one, two = at.servers

@@ -40,6 +40,9 @@ TRIES = 5
 """The most tries of a call whose store knows newer homes than this process did."""
 
 MOVING_RETRY_MS = 100
+MOST_BARRIERS = 10_000
+"""On one shard, of which a chain that is in two parts is looked for."""
+
 NO_HOMES = "0"
 """A version below all others."""
 
@@ -228,6 +231,12 @@ class KeyRouter:
                     each.offer.takes_no_jobs = not is_home and (
                         each.offer.behind != "" or not table.takes_jobs(shard_id)
                     )
+                behind = [each for each in group if each.offer.behind and not each.offer.only_if_known]
+                if behind:
+                    await self._refuse_overtaking(shard_id, behind)
+                    group = [each for each in group if each.answer is None]
+                    if not group:
+                        return
                 offers = [each.offer for each in group]
                 offered = await self._offer_at(shard_id, offers, queue, table, now_ms, is_home=some_at_home)
         except PinLaterError as error:
@@ -242,6 +251,23 @@ class KeyRouter:
                 del each.left[0]
             else:
                 each.answer = answer
+
+    async def _refuse_overtaking(self, shard_id: str, group: Sequence[_Placing]) -> None:
+        """A chain is in two parts at most: where its home has older jobs of it than the shard that its new ones are to
+        wait for, as after two drains, new ones wait for the end of those outside.
+        """
+        shard = self._usable(shard_id).shard
+        parts = {barrier.serialize_key: barrier.shard_id for barrier in await shard.list_barriers(MOST_BARRIERS)}
+        unsure = [each for each in group if parts.get(each.offer.job.serialize_key) != each.offer.behind]
+        keys = list(dict.fromkeys(each.offer.job.serialize_key for each in unsure))
+        live = dict(zip(keys, await shard.has_chains(keys), strict=True)) if keys else {}
+        for each in unsure:
+            if live[each.offer.job.serialize_key]:
+                each.answer = HomeMoving(
+                    f"jobs of its serialize key are on shard {each.offer.behind} and, older ones, on its home "
+                    f"{shard_id}: send it again when these have ended",
+                    retry_after_ms=MOVING_RETRY_MS,
+                )
 
     async def _offer_at(
         self, shard_id: str, offers: Sequence[Offer], queue: str, table: HomeTable, now_ms: int, *, is_home: bool
