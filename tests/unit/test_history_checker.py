@@ -323,6 +323,12 @@ def test_what_a_store_lost_is_not_held_against_it(note: NoteRow) -> None:
     assert not judged(*again, NoteRow(50, note.note, "2", note.to_s)).is_explained
 
 
+def test_a_job_of_a_shard_that_is_drained_may_have_left_it() -> None:
+    rows: Rows = [*DEFAULTS, enqueue(0, "A", runAfterTimestampMillis=ms(60)), look(50, "A", None)]
+    assert [each.rule for each in judged(*rows).violations] == ["lost"]
+    assert judged(*rows, NoteRow(10, "drain", "1")).is_explained
+
+
 def test_a_rollback_leaves_what_was_answered_before() -> None:
     assert not judged(*DONE, NoteRow(50, "rollback", "1", 10), claim(60, "A")).is_explained
 

@@ -25,7 +25,9 @@ from pinlater.history.checker.job_machine import (
 )
 
 PENDING = frozenset((Phase.PENDING,))
-GONE = frozenset((Phase.GONE,))
+GONE = frozenset((Phase.GONE, Phase.MOVED))
+"""Not there any more, under this name; what has moved is removed when its time to live is over."""
+
 RUNNING = frozenset((Phase.RUNNING,))
 NOT_RUNNING = frozenset(Phase) - {Phase.RUNNING, Phase.UNKNOWN}
 
