@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 
 from pinlater.backends.base import AckRequest, ClaimRequest
 from pinlater.backends.extended import Offered, OfferOutcome
-from pinlater.errors import HomeMoving, HomeOut
+from pinlater.errors import HomeMoving, HomeOut, ShardConnectionFailed
 from pinlater.model import DequeuedJob, ExtendedJob, JobState, KeyRef, parse_descriptor
 from pinlater.shards.keys.homes_record import HOMES, HomesRecord
 from tests.unit.cluster_stand import EVERYTHING, ClusterStand, Server, cluster_stand
@@ -218,6 +218,25 @@ async def test_a_chain_that_comes_home_to_older_jobs_of_it_is_not_overtaken_by_n
             if number < 3:
                 await enqueue(server, in_order([key], 3 + number))
         assert done == [f"{key} {number}".encode() for number in (1, 2, 4)]
+
+
+async def test_a_dedupe_key_is_found_at_whichever_part_of_its_chain_it_stands() -> None:
+    """Its home has been on three shards, and each has a part of the chain."""
+    async with two_servers(4) as at:
+        server = at.servers[0]
+        kept = [ExtendedJob(b"kept", dedupe_key="one", serialize_key=key) for key in KEYS]
+        first = await enqueue(server, kept)
+        for number in range(6):
+            shard_id = str(number % 3 + 1)
+            await drain(at, shard_id)
+            with suppress(HomeMoving, ShardConnectionFailed):  # of keys whose home has an older part
+                await enqueue(server, in_order(KEYS, number))
+            if number % 2:
+                await server.queues.override_shard(shard_id, False, "me")
+                await at.look_at_homes(3)
+            again = await enqueue(server, kept)
+            assert [each.descriptor for each in again] == [each.descriptor for each in first]
+            assert {each.outcome for each in again} == {OfferOutcome.KEPT}
 
 
 async def test_windows_go_with_their_keys_and_the_history_ends() -> None:

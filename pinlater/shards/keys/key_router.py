@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Protocol
 
 from pinlater.backends.extended import Offer, Offered, OfferOutcome
@@ -99,11 +99,31 @@ class FixedHomes:
 
 @dataclass(slots=True)
 class _Placing:
-    """One job on its way: `left` are the shards to ask yet, the home the last of them. The answer, or an error."""
+    """One job on its way: `left` are the shards to ask yet, the home the last of them. The answer, or an error.
+
+    `unasked`: those that only say first whether its dedupe key or send id stands there, and whether its chain does:
+    where it is stored goes by the chain alone, of which several shards may have a part.
+    """
 
     offer: Offer
     left: list[str]
     answer: Offered | PinLaterError | None = None
+    unasked: list[str] = field(default_factory=list)
+    parts: set[str] = field(default_factory=set)
+    """The shards that have a part of its chain."""
+
+    @property
+    def next_shard(self) -> str:
+        """ "": any one."""
+        return self.unasked[0] if self.unasked else self.left[0] if self.left else ""
+
+    def asked(self, has_part: bool) -> None:
+        """The next shard of `unasked` has nothing that its keys name, or a part of its chain alone."""
+        shard_id = self.unasked.pop(0)
+        if has_part:
+            self.parts.add(shard_id)
+        if not self.unasked:
+            self.left = [*(each for each in self.left[:-1] if each in self.parts), self.left[-1]]
 
 
 class KeyRouter:
@@ -197,6 +217,7 @@ class KeyRouter:
                 offer = replace(each.offer, only_if_known=False, takes_no_jobs=False, behind="")
                 fresh = _placing(offer, True, table, leaving)
                 each.offer, each.left, each.answer = fresh.offer, fresh.left, fresh.answer
+                each.unasked, each.parts = fresh.unasked, fresh.parts
         return _answers_of(placed)
 
     async def _place(self, queue: str, placed: Sequence[_Placing], table: HomeTable, now_ms: int) -> None:
@@ -205,7 +226,7 @@ class KeyRouter:
             groups: dict[str, list[_Placing]] = {}
             for each in placed:
                 if each.answer is None:
-                    groups.setdefault(each.left[0] if each.left else "", []).append(each)
+                    groups.setdefault(each.next_shard, []).append(each)
             if not groups:
                 return
             if len(groups) == 1:
@@ -225,11 +246,11 @@ class KeyRouter:
             else:
                 some_at_home = False
                 for each in group:
-                    is_home = len(each.left) == 1
+                    is_home = len(each.left) == 1 and not each.unasked
                     some_at_home = some_at_home or is_home
                     each.offer.only_if_known = not is_home
                     each.offer.takes_no_jobs = not is_home and (
-                        each.offer.behind != "" or not table.takes_jobs(shard_id)
+                        bool(each.unasked) or each.offer.behind != "" or not table.takes_jobs(shard_id)
                     )
                 behind = [each for each in group if each.offer.behind and not each.offer.only_if_known]
                 if behind:
@@ -244,7 +265,9 @@ class KeyRouter:
                 each.answer = error.with_traceback(None)
             return
         for each, answer in zip(group, offered, strict=True):
-            if answer.outcome is _CHAIN_HERE:
+            if each.unasked and answer.outcome in (_CHAIN_HERE, _NOT_HERE):
+                each.asked(answer.outcome is _CHAIN_HERE)
+            elif answer.outcome is _CHAIN_HERE:
                 each.offer.behind = each.offer.behind or shard_id
                 del each.left[0]
             elif answer.outcome is _NOT_HERE:
@@ -388,7 +411,10 @@ def _placing(offer: Offer, is_keyed: bool, table: HomeTable, leaving: str) -> _P
         return _Placing(offer, [], error)
     if places.home == leaving:
         return _Placing(offer, [], HomeMoving(f"keys of this call live on shard {leaving} itself"))
-    return _Placing(offer, [*(each for each in places.former if each != leaving), places.home])
+    left = [*(each for each in places.former if each != leaving), places.home]
+    job = offer.job
+    goes_by_two = job.serialize_key and (job.dedupe_key or job.send_id)
+    return _Placing(offer, left, unasked=list(left) if goes_by_two and len(left) > 1 else [])
 
 
 def _of_all(key: KeyRef, places: Places, by_shard: dict[str, str]) -> str | None:
