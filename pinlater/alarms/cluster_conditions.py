@@ -60,7 +60,7 @@ def shard_out(evidence: Evidence) -> Iterator[Finding]:
         else:
             title = f"Shard {shard.id} is out at {', '.join(seen_out)}"
         held = shard.jobs
-        if held is None and before is not None:  # who judges now may never have read it
+        if held is None and before is not None and before.size:  # who judges now may never have read it
             held = before.size
         refused = now.refused.get(shard.id, 0)
         impact = [f"{_jobs(held)} that had not ended {_be(held)} held there"] if is_out and held is not None else []

@@ -15,7 +15,7 @@ import click
 
 from pinlater.cli.connection import EXIT_CODES, ServerGroup, say, server_options, target_client
 from pinlater.cli.exit_codes import EXIT_FAILED, EXIT_USAGE
-from pinlater.cli.output import Row, counted, output_option, whole, write_all
+from pinlater.cli.output import Row, counted, json_keys_option, output_option, whole, write_all
 from pinlater.cli.progress import StatusLine
 from pinlater.cli.target import Target
 from pinlater.cli.times import duration_option, duration_or_zero_option, time_text
@@ -111,6 +111,7 @@ Examples:
     show_default=True,
     help="How to print.",
 )
+@json_keys_option
 def check(files: tuple[Path, ...], tolerance_ms: int | None, format: str) -> None:
     """Judge whether one order of events that the semantics of PinLater allow explains what callers were answered.
 

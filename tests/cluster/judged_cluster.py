@@ -114,6 +114,14 @@ class JudgedCluster:
                 pages.append(client.get_alarms())
         return pages
 
+    def jobs_at(self, shard: int) -> list[int | None]:
+        """How many a shard holds, by its place, as each server knows it."""
+        jobs = []
+        for server in self.living:
+            with self.client(server) as client:
+                jobs.append(client.cluster_status().shards[shard - 1].jobs)
+        return jobs
+
     def page_when(self, client: Client, holds: Callable[[AlarmsPage], bool]) -> AlarmsPage:
         """The first answer that is so."""
         pages: list[AlarmsPage] = []

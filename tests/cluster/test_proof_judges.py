@@ -120,7 +120,7 @@ def test_a_shard_that_stands_still_is_told_of_with_all_that_an_operator_needs(cl
     with cluster.client() as client:
         client.update_queue("orders", PASSWORD, set={"paused": "true"})  # nobody is to take these
         key = cluster.key_of(client, "orders", "2")
-        until(lambda: client.cluster_status().shards[1].jobs not in (None, 0), "jobs of shard 2 are counted")
+        until(lambda: all(cluster.jobs_at(2)), "each server has read how many jobs shard 2 holds")
         cluster.judged()
         cluster.stores[1].pause()
         stopped_ms = int(time.time() * 1000)

@@ -103,7 +103,7 @@ COMMAND_LINES: dict[str, tuple[str, set[str]]] = {
     "access test anonymous read --rules {rules}": ("", {"allowed", "by", "bodies"}),
 }
 """Each with the schemas of OpenAPI that have its keys, and keys of what HTTP does not have."""
-OF_ONE_KEY = {"admin hash-password", "dashboard", "watch"}
+OF_ONE_KEY = {"admin hash-password", "dashboard", "history check", "history show", "watch"}
 """Of what is not over HTTP, and has the same keys in both forms."""
 
 
