@@ -531,6 +531,14 @@ def test_a_shard_that_is_out_says_what_it_holds_and_what_to_do() -> None:
     assert only(judge_all(snapshot(shards=[out]))).severity is Severity.CRITICAL
 
 
+def test_a_shard_that_is_out_says_no_number_where_nobody_has_read_it() -> None:
+    out = ShardView("2", "redis", "out", False, trouble="shard 2: connection refused", jobs=None)
+    judgement = Judgement()
+    for minute in range(2):
+        alarm = only(judge_all(snapshot(shards=[IN, out], at_ms=NOW + minute * MINUTE), judgement=judgement))
+        assert (alarm.size, alarm.impact) == (0, "")
+
+
 def test_a_shard_whose_store_was_wiped_says_how_the_new_one_is_taken() -> None:
     error = StoreReplaced.since("a75c8a4c", place="redis 127.0.0.1:6379/0")
     out = ShardView("2", "redis", "out", False, trouble=error.message)

@@ -101,28 +101,28 @@ class FixedHomes:
 class _Placing:
     """One job on its way: `left` are the shards to ask yet, the home the last of them. The answer, or an error.
 
-    `unasked`: those that only say first whether its dedupe key or send id stands there, and whether its chain does:
+    `to_probe`: those that only say first whether its dedupe key or send id stands there, and whether its chain does:
     where it is stored goes by the chain alone, of which several shards may have a part.
     """
 
     offer: Offer
     left: list[str]
     answer: Offered | PinLaterError | None = None
-    unasked: list[str] = field(default_factory=list)
+    to_probe: list[str] = field(default_factory=list)
     parts: set[str] = field(default_factory=set)
     """The shards that have a part of its chain."""
 
     @property
     def next_shard(self) -> str:
         """ "": any one."""
-        return self.unasked[0] if self.unasked else self.left[0] if self.left else ""
+        return self.to_probe[0] if self.to_probe else self.left[0] if self.left else ""
 
-    def asked(self, has_part: bool) -> None:
-        """The next shard of `unasked` has nothing that its keys name, or a part of its chain alone."""
-        shard_id = self.unasked.pop(0)
+    def probed(self, has_part: bool) -> None:
+        """The next shard of `to_probe` has nothing that its keys name, or a part of its chain alone."""
+        shard_id = self.to_probe.pop(0)
         if has_part:
             self.parts.add(shard_id)
-        if not self.unasked:
+        if not self.to_probe:
             self.left = [*(each for each in self.left[:-1] if each in self.parts), self.left[-1]]
 
 
@@ -217,7 +217,7 @@ class KeyRouter:
                 offer = replace(each.offer, only_if_known=False, takes_no_jobs=False, behind="")
                 fresh = _placing(offer, True, table, leaving)
                 each.offer, each.left, each.answer = fresh.offer, fresh.left, fresh.answer
-                each.unasked, each.parts = fresh.unasked, fresh.parts
+                each.to_probe, each.parts = fresh.to_probe, fresh.parts
         return _answers_of(placed)
 
     async def _place(self, queue: str, placed: Sequence[_Placing], table: HomeTable, now_ms: int) -> None:
@@ -246,11 +246,11 @@ class KeyRouter:
             else:
                 some_at_home = False
                 for each in group:
-                    is_home = len(each.left) == 1 and not each.unasked
+                    is_home = len(each.left) == 1 and not each.to_probe
                     some_at_home = some_at_home or is_home
                     each.offer.only_if_known = not is_home
                     each.offer.takes_no_jobs = not is_home and (
-                        bool(each.unasked) or each.offer.behind != "" or not table.takes_jobs(shard_id)
+                        bool(each.to_probe) or each.offer.behind != "" or not table.takes_jobs(shard_id)
                     )
                 behind = [each for each in group if each.offer.behind and not each.offer.only_if_known]
                 if behind:
@@ -265,8 +265,8 @@ class KeyRouter:
                 each.answer = error.with_traceback(None)
             return
         for each, answer in zip(group, offered, strict=True):
-            if each.unasked and answer.outcome in (_CHAIN_HERE, _NOT_HERE):
-                each.asked(answer.outcome is _CHAIN_HERE)
+            if each.to_probe and answer.outcome in (_CHAIN_HERE, _NOT_HERE):
+                each.probed(answer.outcome is _CHAIN_HERE)
             elif answer.outcome is _CHAIN_HERE:
                 each.offer.behind = each.offer.behind or shard_id
                 del each.left[0]
@@ -414,7 +414,7 @@ def _placing(offer: Offer, is_keyed: bool, table: HomeTable, leaving: str) -> _P
     left = [*(each for each in places.former if each != leaving), places.home]
     job = offer.job
     goes_by_two = job.serialize_key and (job.dedupe_key or job.send_id)
-    return _Placing(offer, left, unasked=list(left) if goes_by_two and len(left) > 1 else [])
+    return _Placing(offer, left, to_probe=list(left) if goes_by_two and len(left) > 1 else [])
 
 
 def _of_all(key: KeyRef, places: Places, by_shard: dict[str, str]) -> str | None:
