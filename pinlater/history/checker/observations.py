@@ -9,6 +9,7 @@ claim_observations.py, change_observations.py and look_observations.py have thos
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from copy import copy
 from math import inf
@@ -57,7 +58,7 @@ class CallMark:
         self.ended = inf
 
 
-class Observation:
+class Observation(ABC):
     """The base: when, by which call, and whether it may have done nothing."""
 
     __slots__ = ("begin_ms", "call", "end_ms", "is_optional")
@@ -73,9 +74,9 @@ class Observation:
         self.end_ms = end_ms
         self.is_optional = is_optional
 
+    @abstractmethod
     def after(self, state: State, around: Surroundings, reasons: Contradictions = None) -> Sequence[State]:
         """The states that the call may have left behind, where the job was in `state` before."""
-        raise NotImplementedError
 
     def precedes(self, other: Observation, *, exact: bool) -> bool:
         """Whether this was over when the other began. `exact`: lines stand in their order."""
@@ -99,9 +100,9 @@ class Observation:
         relaxed.is_optional = True
         return relaxed
 
+    @abstractmethod
     def text(self) -> str:
         """What was asked and answered, for people."""
-        raise NotImplementedError
 
     def _at_ms(self, state: State) -> float:
         return max(state.since_ms, self.begin_ms)
