@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,7 +19,7 @@ from pinlater.cli.progress import StatusLine
 from pinlater.cli.target import Target
 from pinlater.cli.times import duration_option, duration_or_zero_option, time_text
 from pinlater.client.client import Client
-from pinlater.data_folder.private_files import new_private_file
+from pinlater.data_folder.private_files import write_private_file
 from pinlater.history.call_events import Note
 from pinlater.history.checker import check as judged
 from pinlater.history.checker.verdict import Verdict
@@ -270,7 +269,7 @@ def finish(
                 left = live_jobs(client, descriptors, within_ms)
             say(f"{counted(len(descriptors), 'job')} looked up; {len(left):,} have not ended")
             paths = [*paths, *files_in([Path(own)])]
-        _write(paths, out, None if stays_open else Note("end", time.time_ns() / 1_000_000))
+        write_private_file(out, _lines(paths, None if stays_open else Note("end", time.time_ns() / 1_000_000)))
 
 
 def live_jobs(client: Client, descriptors: Sequence[str], within_ms: int) -> list[str]:
@@ -287,17 +286,8 @@ def live_jobs(client: Client, descriptors: Sequence[str], within_ms: int) -> lis
         time.sleep(_PAUSE_S)
 
 
-def _write(paths: Sequence[Path], out: Path, end: Note | None) -> None:
-    part = out.with_name(f"{out.name}.part")
-    part.unlink(missing_ok=True)
-    try:
-        with os.fdopen(new_private_file(part), "wb") as opened:
-            opened.write(header(*clock_of(paths)))
-            for event in merged_history(paths):
-                opened.write(event_line(event))
-            if end is not None:
-                opened.write(event_line(end))
-        part.replace(out)
-    finally:
-        with suppress(OSError):
-            part.unlink(missing_ok=True)
+def _lines(paths: Sequence[Path], end: Note | None) -> Iterator[bytes]:
+    yield header(*clock_of(paths))
+    yield from map(event_line, merged_history(paths))
+    if end is not None:
+        yield event_line(end)

@@ -10,6 +10,7 @@ import os
 import re
 import secrets
 import stat
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -118,15 +119,17 @@ def open_private_file(path: Path) -> int:
     return os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
 
 
-def write_private_file(path: Path, content: str | bytes, *, is_synced: bool = False) -> None:
-    """Put a text, as UTF-8, or bytes in place of whatever is there, atomically. `is_synced`: they are on disk before
-    they get their name. OSError.
+def write_private_file(path: Path, content: str | bytes | Iterable[bytes], *, is_synced: bool = False) -> None:
+    """Put a text, as UTF-8, bytes, or pieces of bytes as they come in place of whatever is there, atomically.
+    `is_synced`: they are on disk before they get their name. OSError, and what the pieces raise.
     """
+    if isinstance(content, str):
+        content = content.encode()
     fresh = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     descriptor = new_private_file(fresh)
     try:
         with open(descriptor, "wb") as file:
-            file.write(content.encode() if isinstance(content, str) else content)
+            file.writelines((content,) if isinstance(content, bytes) else content)
             file.flush()
             if is_synced:
                 os.fsync(descriptor)

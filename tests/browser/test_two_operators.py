@@ -33,7 +33,9 @@ def test_one_pauses_and_the_other_sees_it(browser: Browser, stand: Stand) -> Non
 
 
 def test_what_both_do_is_told_to_the_second(browser: Browser, sqlite_stand: Stand) -> None:
-    """Both have the question open; the first deletes the queue, and the second would pause it."""
+    """Both have the question open; the first deletes the queue, and the second would pause it. Its page stands still:
+    one that looks again says by itself that the queue is gone, and asks no more.
+    """
     stand = sqlite_stand
     pause, delete = _BY_NAME["pause"], _BY_NAME["delete a queue"]
     with (
@@ -44,6 +46,8 @@ def test_what_both_do_is_told_to_the_second(browser: Browser, sqlite_stand: Stan
         watch.allowed.append("404")
         made = pause.prepare(client)
         begin(other, pause, made)
+        other.locator("[data-pause]").click()
+        expect(other.locator("[data-pause]")).to_have_attribute("aria-pressed", "true")
         begin(one, delete, made)
         send(one, delete, made)
         expect(one.locator("#notices")).to_contain_text(f"Queue {made['queue']} was deleted")

@@ -21,7 +21,7 @@ FILES = {
     "cancel_requested_by": (11, "the interface, the model, three kinds of store, and what people are shown"),
     "finished_at_ms": (26, "the same, where jobs are also found, sorted and charted by it"),
     "getTokens": (9, "the interface, Api, the service, its row of methods, the client twice, HTTP, the command"),
-    "retry_failed or retryFailedJobs": (18, "the same, and three kinds of store"),
+    "retry_failed or retryFailedJobs": (19, "the same, three kinds of store, and the checker of histories"),
 }
 """Files that name a field of a job or a call, in the spelling of Python or of the wire, and which these are."""
 

@@ -77,7 +77,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     shell = Shell(folder, address)
     try:
         through_a_kill(folder, server, address)
-        said = shell("history", "finish", "runs", "--out", "all.jsonl").err
+        said = shell("history", "finish", "runs", "--within", "20s", "--out", "all.jsonl").err
         assert not said or "; 0 have not ended" in said
         yield Run(shell, folder / "all.jsonl")
     finally:

@@ -38,6 +38,7 @@ MAKERS = {
     "pinlater/backends/dynamodb/claims.py",  # `touch` of a record
     "pinlater_workers/outbox/database.py",  # a lock, with 0600: workers import no part of a server
     "pinlater_workers/pools/child.py",  # a file of the system
+    "pinlater/cli/history_commands.py",  # a temporary folder
     "pinlater/embedded.py",  # a temporary folder
 }
 UMASKS = [0o000, 0o022, 0o077, 0o277]

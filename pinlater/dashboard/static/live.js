@@ -128,6 +128,7 @@
       open.querySelector("summary").focus();
     }
     event.target.closest("[data-read]")?.closest(".notice").remove();
+    if (event.target.closest("[data-pause]")) return; // who pauses the page wants to go on with what is open on it
     for (const each of document.querySelectorAll("details.action[open], details.menu[open]")) {
       if (!each.contains(event.target)) each.open = false;
     }
