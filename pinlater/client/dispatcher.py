@@ -328,7 +328,8 @@ class _Attempts:
         """Servers that restart are away for some seconds: a patient client goes on asking for as long as it may."""
         self.rounds += 1
         if isinstance(error, PinLaterError):
-            return backoff_s(self.rounds, error.retry_after_ms, rng)
+            pause_s = backoff_s(self.rounds, error.retry_after_ms, rng)
+            return pause_s if left_s - pause_s >= SHORTEST_ROUND_S else None
         if left_s < SHORTEST_ROUND_S or (not self._retry_unavailable and self.rounds > MAX_ROUNDS):
             return None
         return min(backoff_s(self.rounds, None, rng), left_s / 2)

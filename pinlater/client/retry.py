@@ -25,7 +25,9 @@ MAX_ROUNDS = 4
 """How often a call of an impatient client goes round all servers before it is said that none can be reached."""
 
 SHORTEST_ROUND_S = 0.05
-"""With less time left than this no further round begins."""
+"""With less time left than this no further round begins: cut off by its end, it would make an answer that is known, as
+that a shard is out, one that nobody knows.
+"""
 
 
 def may_send_again(error: CallFailed | PinLaterError, idempotency: Idempotency) -> bool:

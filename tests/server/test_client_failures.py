@@ -10,6 +10,7 @@ import traceback
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -392,6 +393,25 @@ async def test_a_server_that_says_a_time_beyond_the_deadline_is_not_waited_for()
         with pytest.raises(errors.DequeueRateLimited) as caught:
             await client.dequeue(DequeueRequest("mail", 1))
         assert caught.value.retry_after_ms == 60_000
+
+
+class Silent(Reluctant):
+    """Answers nothing any more, once it has refused as often as it should."""
+
+    async def enqueue(self, *args: Any, **named: Any) -> Any:
+        if self.times == 0:
+            await asyncio.Event().wait()
+        return await super().enqueue(*args, **named)
+
+
+async def test_what_surely_was_not_stored_does_not_become_unknown_by_an_attempt_that_has_no_time() -> None:
+    """The servers say when: some 40 ms before all time is over, or later."""
+    refusals = 10
+    service = Silent(errors.NothingStored("away", retry_after_ms=960), refusals)
+    async with serving(service) as served, AsyncClient(f"127.0.0.1:{served.port}", timeout=1.0) as client:
+        calls = (client.enqueue("mail", [Job(b"x"), Job(b"y")]) for _ in range(refusals))
+        failed = await asyncio.gather(*calls, return_exceptions=True)
+    assert {type(each) for each in failed} == {errors.NothingStored}
 
 
 async def test_acks_that_were_carried_out_do_not_ride_again() -> None:
