@@ -26,6 +26,11 @@ LASTS_S = (0.05, 60.0)
 MOST_POLLED = 6
 """Ways between servers and stores that do not notify, at most: each takes 25 polls a second while workers wait."""
 
+CALM_MINUTES, CALM_SERVERS, CALM_SHARDS = 60.0, 2, 3
+"""A plan that is longer has so many servers and shards at most, and renews and tidies as seldom as any: its hours are
+for what takes hours, and cost a tenth of those of a large cluster.
+"""
+
 INTERVALS_MS = (1_000, 1_000, 5_000, 15_000)
 LEASES_MS = (5_000, 5_000, 15_000, 30_000)
 TICK_MS = 10
@@ -87,17 +92,17 @@ def draw(seed: int, kinds: Mapping[str, float], *, most_minutes: float = 60.0, p
     shards = rng.randint(1, 2 * servers + 2)
     minutes = round(math.exp(rng.uniform(math.log(1.0), math.log(most_minutes))), 1)
     chosen = list(parts) or sorted(rng.sample(sorted(PARTS), min(len(PARTS), rng.randint(1, 4))))
-    quiet = max(1.0, minutes / 3)
+    quiet, is_calm = max(1.0, minutes / 3), minutes > CALM_MINUTES
     return Plan(
         seed,
-        servers,
-        shards,
+        min(servers, CALM_SERVERS) if is_calm else servers,
+        min(shards, CALM_SHARDS) if is_calm else shards,
         minutes,
         {name: _load(rng, quiet) for name in chosen},
         _faults(rng, minutes * 60, kinds, max(1.0, minutes / 10)),
-        servers * shards > MOST_POLLED or rng.random() < 0.8,
-        rng.choice(LEASES_MS),
-        rng.choice(INTERVALS_MS),
+        servers * shards > MOST_POLLED or rng.random() < 0.8 or is_calm,
+        max(LEASES_MS) if is_calm else rng.choice(LEASES_MS),
+        max(INTERVALS_MS) if is_calm else rng.choice(INTERVALS_MS),
         "overflow" in chosen or rng.random() < 0.2,
     )
 

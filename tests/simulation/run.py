@@ -112,7 +112,6 @@ async def _run(plan: Plan, finish_s: float) -> Outcome:
         ]
         for part in parts:
             await part.set_up()
-        cluster.watch()
         for part in parts:
             part.start()
         faults.start(plan.faults)

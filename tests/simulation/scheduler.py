@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from pinlater.maintenance.periodic import Every
-from tests.simulation.virtual_time import VirtualDatetime
+from tests.simulation.virtual_time import virtual_seconds, virtual_time_of
 
 
 class ScheduledJob:
-    """One of them. `next_run_time`: when it is due."""
+    """One of them."""
 
     def __init__(
         self,
@@ -26,20 +26,26 @@ class ScheduledJob:
         args: Sequence[Any],
         id: str,
     ) -> None:
-        self.id, self.trigger, self.next_run_time = id, trigger, next_run_time
+        self.id, self.trigger = id, trigger
         self._func, self._args = func, args
+        self._interval_s = trigger.interval.total_seconds()
+        self._due_s = virtual_seconds(next_run_time)
         self._timer: asyncio.TimerHandle | None = None
         self._runs: set[asyncio.Future[None]] = set()
 
+    @property
+    def next_run_time(self) -> datetime:
+        """When it is due."""
+        return virtual_time_of(self._due_s)
+
     def set(self) -> None:
-        """Let the timer go by `next_run_time`."""
+        """Let the timer go by the time at which it is due."""
         self.end()
-        now = VirtualDatetime.now(UTC)
-        after_s = max(0.0, (self.next_run_time - now).total_seconds())
-        self._timer = asyncio.get_running_loop().call_later(after_s, self._run)
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_at(max(self._due_s, loop.time()), self._run)
 
     def modify(self, *, next_run_time: datetime) -> None:
-        self.next_run_time = next_run_time
+        self._due_s = virtual_seconds(next_run_time)
         self.set()
 
     def end(self) -> None:
@@ -47,9 +53,9 @@ class ScheduledJob:
             self._timer.cancel()
 
     def _run(self) -> None:
-        now = VirtualDatetime.now(UTC)
-        self.next_run_time = self.trigger.get_next_fire_time(self.next_run_time, now)
-        self.set()
+        loop = asyncio.get_running_loop()
+        self._due_s = loop.time() + self._interval_s
+        self._timer = loop.call_at(self._due_s, self._run)
         run = asyncio.ensure_future(self._func(*self._args))
         self._runs.add(run)
         run.add_done_callback(self._runs.discard)

@@ -273,12 +273,22 @@ class MachineClock:
 _BEGAN = datetime.fromtimestamp(EPOCH_MS / 1000, UTC)
 
 
+def virtual_time_of(passed_s: float) -> datetime:
+    """The time of day when so much of the run has passed."""
+    return _BEGAN + timedelta(seconds=passed_s)
+
+
+def virtual_seconds(time: datetime) -> float:
+    """How much of the run has passed at this time of day."""
+    return (time - _BEGAN).total_seconds()
+
+
 class VirtualDatetime(datetime):
     """In the place of `datetime` where somebody asks it for the time."""
 
     @classmethod
     def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]
-        now = _BEGAN + timedelta(seconds=_Time.passed_s)
+        now = virtual_time_of(_Time.passed_s)
         return now if tz is UTC else now.astimezone(tz)
 
 
