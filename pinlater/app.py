@@ -84,7 +84,7 @@ POLL_MS = 500
 
 CLOCKS_MS = 1_000
 TLS_MS = 1_000
-QUOTAS_MS = 200
+QUOTAS, QUOTAS_MS = "quotas", 200
 RULES_MS = 1_000
 TOKEN_USES_MS = 60_000
 STATS_MS = 500
@@ -449,12 +449,21 @@ def keep_up(
     async def judge_clocks() -> None:
         membership.judge_clocks()
 
+    def balance_while_limited(_changed: str) -> None:
+        """Five looks a second cost those nothing who have no queue with a maximum in progress."""
+        if bool(queues.limited()) != (QUOTAS in periodic.names()):
+            if queues.limited():
+                every(QUOTAS_MS, QUOTAS, lambda: quotas.tick(membership.owns))
+            else:
+                periodic.end(QUOTAS)
+
+    queues.on_change(balance_while_limited)
+    balance_while_limited("")
     every(POLL_MS, "queues", queues.poll)
     every(POLL_MS, "pending", pending.poll)
     every(membership.renew_every_ms, "leases", membership.renew)
     every(LOOK_EVERY_MS, "homes", homes_change.look)
     every(CLOCKS_MS, "clocks", judge_clocks)
-    every(QUOTAS_MS, "quotas", lambda: quotas.tick(membership.owns))
     every(STATS_MS, "stats", stats.tick)
     every(CHAINS_MS, "chains", blocked_chains.tick)
 

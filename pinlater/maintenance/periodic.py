@@ -1,6 +1,9 @@
-"""The clockwork of background jobs: APScheduler's, with one job per name.
+"""The clockwork of background jobs: APScheduler's, with one entry for some jobs of one interval.
 
 A run that is not over when the next one is due is not begun a second time. An error is logged and changes nothing.
+
+Most jobs find nothing to do most of the time, and then their wake-up is what they cost. So those of one interval share
+it, AT_ONCE of them at most: more would keep a caller waiting.
 """
 
 from __future__ import annotations
@@ -9,13 +12,18 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
+from itertools import count
 
 import structlog
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from apscheduler.triggers.base import BaseTrigger
 
+from pinlater.eager import EagerTask
+
 _log = structlog.get_logger("pinlater.periodic")
 _LOOK_EVERY_S = 1.0
+AT_ONCE = 8
+"""Jobs that begin in one turn of the loop."""
 
 
 class Every(BaseTrigger):  # type: ignore[misc]
@@ -28,40 +36,81 @@ class Every(BaseTrigger):  # type: ignore[misc]
         return now + self.interval
 
 
+class _Job(EagerTask):
+    """One of them, and its run that is under way, if any."""
+
+    __slots__ = ("begins_s", "name", "run")
+
+    def __init__(self, name: str, run: Callable[[], Awaitable[None]], begins_s: float) -> None:
+        super().__init__(asyncio.get_running_loop())
+        self.name, self.run, self.begins_s = name, run, begins_s
+
+    async def run_once(self) -> None:
+        try:
+            await self.run()
+        except Exception:
+            _log.exception("periodic_run_failed", name=self.name)
+
+
+class _Round:
+    """Jobs of one interval that begin together."""
+
+    def __init__(self, number: int, interval: timedelta) -> None:
+        self.id, self.interval = str(number), interval
+        self.jobs: dict[str, _Job] = {}
+
+
 class Periodic:
     """Runs what was added, from `start` to `close`, on the running event loop."""
 
     def __init__(self, scheduler: AsyncIOScheduler | None = None) -> None:
         self._scheduler = scheduler or AsyncIOScheduler(timezone="UTC")
-        self._running: set[asyncio.Task[None]] = set()
-        self._busy: set[str] = set()
+        self._rounds: list[_Round] = []
+        self._numbers = count(1)
+        self._running: list[_Job] = []
+        """Those that were under way at the end of the last round, also of some that were taken away."""
+
         self._look: asyncio.TimerHandle | None = None
         self.is_stopping = False
 
     def every(self, interval_ms: int, name: str, run: Callable[[], Awaitable[None]]) -> None:
         """Add one, also later. `name` is for the log, and unlike all others.
 
-        The first run comes after half the interval to all of it, so that jobs and processes do not begin together.
+        The first run comes after half the interval to one and a half, so that processes do not begin together.
         """
         interval = timedelta(milliseconds=interval_ms)
+        begins_s = asyncio.get_running_loop().time() + interval_ms / 2000
+        self._round_of(interval).jobs[name] = _Job(name, run, begins_s)
+
+    def _round_of(self, interval: timedelta) -> _Round:
+        """One that has room."""
+        for each in self._rounds:
+            if each.interval == interval and len(each.jobs) < AT_ONCE:
+                return each
+        new = _Round(next(self._numbers), interval)
+        self._rounds.append(new)
         self._scheduler.add_job(
-            self._run,
+            self._begin,
             Every(interval),
             next_run_time=datetime.now(UTC) + interval * random.uniform(0.5, 1.0),
-            args=(name, run),
-            id=name,
+            args=(new,),
+            id=new.id,
             misfire_grace_time=None,
             coalesce=True,
-            max_instances=2,  # the second ends at once: with 1 the scheduler warns of every run left out
         )
+        return new
 
     def end(self, name: str) -> None:
         """Take one away; a run under way goes on."""
-        self._scheduler.remove_job(name)
+        (found,) = [each for each in self._rounds if name in each.jobs]
+        del found.jobs[name]
+        if not found.jobs:
+            self._rounds.remove(found)
+            self._scheduler.remove_job(found.id)
 
     def names(self) -> set[str]:
         """Of all that were added, and not taken away."""
-        return {job.id for job in self._scheduler.get_jobs()}
+        return {name for each in self._rounds for name in each.jobs}
 
     def start(self) -> None:
         self._scheduler.start()
@@ -74,29 +123,28 @@ class Periodic:
             self._look.cancel()
         if self._scheduler.running:
             self._scheduler.pause()
-            while self._running:
-                await asyncio.wait(self._running)
+            for job in self._running:
+                await job.wait()
             self._scheduler.shutdown(wait=False)
             await asyncio.sleep(0)
 
     def _look_at_clock(self) -> None:
         """The schedule goes by the clock of the machine; when that was set back, the next runs are brought forward."""
         now = datetime.now(UTC)
-        for job in self._scheduler.get_jobs():
-            if job.next_run_time > now + 2 * job.trigger.interval:
-                job.modify(next_run_time=now)
+        for entry in self._scheduler.get_jobs():
+            if entry.next_run_time > now + 2 * entry.trigger.interval:
+                entry.modify(next_run_time=now)
         self._look = asyncio.get_running_loop().call_later(_LOOK_EVERY_S, self._look_at_clock)
 
-    async def _run(self, name: str, run: Callable[[], Awaitable[None]]) -> None:
-        current = asyncio.current_task()
-        if current is None or self.is_stopping or name in self._busy:
+    async def _begin(self, jobs_of: _Round) -> None:
+        """A coroutine, as APScheduler runs other functions on threads. It waits for none of them."""
+        if self.is_stopping:
             return
-        self._running.add(current)
-        self._busy.add(name)
-        try:
-            await run()
-        except Exception:
-            _log.exception("periodic_run_failed", name=name)
-        finally:
-            self._running.discard(current)
-            self._busy.discard(name)
+        now_s = asyncio.get_running_loop().time()
+        self._running = [job for job in self._running if not job.is_done]
+        busy = {job.name for job in self._running}
+        for job in list(jobs_of.jobs.values()):
+            if job.name not in busy and job.begins_s <= now_s:
+                job.start(job.run_once())
+                if not job.is_done:
+                    self._running.append(job)

@@ -61,7 +61,7 @@ class Size:
 
 SIZES = [
     Size(servers, shards, notifies)
-    for servers, shards in ((1, 1), (1, 2), (4, 8), (10, 20), (30, 60))
+    for servers, shards in ((1, 1), (1, 2), (4, 8), (10, 20), (30, 60), (100, 200))
     for notifies in (True, False)
     if notifies or servers <= LARGEST_POLLED
 ]

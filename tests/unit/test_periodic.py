@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 
-from pinlater.maintenance.periodic import Every, Periodic
+from pinlater.maintenance.periodic import AT_ONCE, Every, Periodic
 
 FAST = 10
 BOUND_S = 5
@@ -76,6 +76,33 @@ async def test_one_that_is_taken_away_runs_no_more_and_can_be_added_again() -> N
         await gone.until(times + 1)
 
 
+async def test_one_that_is_added_again_waits_for_its_run_of_before() -> None:
+    slow, other = Run(), Run()
+    slow.gate.clear()
+    async with running(slow=slow, other=other) as periodic:
+        await slow.until(1)
+        periodic.end("slow")
+        periodic.every(FAST, "slow", slow)
+        await other.until(other.times + 5)
+        assert slow.times == 1
+        slow.gate.set()
+        await slow.until(3)
+
+
+async def test_one_that_joins_others_does_not_begin_with_their_next_run() -> None:
+    late, other = Run(), Run()
+    scheduler = AsyncIOScheduler(timezone="UTC")
+    async with running(scheduler, other=other) as periodic:
+        others = scheduler.get_jobs()
+        periodic.every(3_600_000, "first", Run())
+        periodic.every(3_600_000, "late", late)
+        (hourly,) = [job for job in scheduler.get_jobs() if job not in others]
+        hourly.modify(next_run_time=datetime.now(UTC))
+        await other.until(other.times + 5)
+        assert hourly.next_run_time > datetime.now(UTC) + timedelta(minutes=1)
+        assert late.times == 0
+
+
 async def test_a_clock_that_is_set_back_does_not_stop_the_schedule() -> None:
     run = Run()
     scheduler = AsyncIOScheduler(timezone="UTC")
@@ -85,17 +112,17 @@ async def test_a_clock_that_is_set_back_does_not_stop_the_schedule() -> None:
         await run.until(run.times + 3)
 
 
-async def test_first_runs_are_spread_over_half_an_interval() -> None:
+async def test_some_begin_together_and_many_are_spread_over_half_an_interval() -> None:
     scheduler = AsyncIOScheduler(timezone="UTC")
     periodic = Periodic(scheduler)
     before = datetime.now(UTC)
     periodic.start()
-    for number in range(50):
+    for number in range(10 * AT_ONCE):
         periodic.every(3_600_000, str(number), Run())
     after = datetime.now(UTC)
     firsts = {job.next_run_time for job in scheduler.get_jobs()}
     await periodic.close()
-    assert len(firsts) == 50
+    assert len(firsts) == 10
     assert before + timedelta(minutes=30) <= min(firsts)
     assert max(firsts) <= after + timedelta(minutes=60)
 
