@@ -25,16 +25,19 @@ class RecordedCalls:
     def __init__(self, calls: CallTransport, recorder: Recorder) -> None:
         self._calls = calls
         self._recorder = recorder
+        self._begun: dict[FirstAttempt, int] = {}
+        """The numbers of calls whose first attempts have failed."""
 
     async def call(self, call: CallSpec, first: FirstAttempt | None = None) -> Any:
         """What the method returns. The typed errors of `pinlater.errors`."""
-        method = call.method.name
-        try:
-            number = self._recorder.begin(method, call.args)
-        except _NOT_ENCODABLE as error:
-            success = await self._calls.call(call, first)  # mostly this says what is wrong, and nothing is sent
-            _log.error("a %s is not in the history, which so cannot be judged: %s", method, error)
-            return success
+        number = None if first is None else self._begun.pop(first, None)
+        if number is None:
+            try:
+                number = self._recorder.begin(call.method.name, call.args)
+            except _NOT_ENCODABLE as error:
+                success = await self._calls.call(call, first)  # mostly this says what is wrong, and nothing is sent
+                _say_unrecorded(call, error)
+                return success
         copies = _Copies(call.revise)
         call.revise = copies.failed
         try:
@@ -42,12 +45,27 @@ class RecordedCalls:
         except BaseException as error:
             self._recorder.fail(number, error, resent=copies.may_count)
             raise
-        self._recorder.end(number, method, success, resent=copies.may_count)
+        self._recorder.end(number, call.method.name, success, resent=copies.may_count)
         return success
 
     def begin(self, call: CallSpec, on_end: Callable[[FirstAttempt], None]) -> bool:
-        """Never: its first attempt, too, is left to `call`, where the call is seen whole."""
-        return False
+        """It is written down once it is known to be sent, as of the moment before."""
+        at_ms, number = self._recorder.now_ms(), None
+
+        def ended(first: FirstAttempt) -> None:
+            if number is not None and first.error is None:
+                self._recorder.end(number, call.method.name, first.success)
+            elif number is not None:
+                self._begun[first] = number
+            on_end(first)
+
+        if not self._calls.begin(call, ended):
+            return False
+        try:
+            number = self._recorder.begin(call.method.name, call.args, at_ms)
+        except _NOT_ENCODABLE as error:
+            _say_unrecorded(call, error)
+        return True
 
     def cancel_long_polls(self, why: str) -> None:
         self._calls.cancel_long_polls(why)
@@ -57,6 +75,10 @@ class RecordedCalls:
 
     async def close(self, why: str) -> None:
         await self._calls.close(why)
+
+
+def _say_unrecorded(call: CallSpec, error: Exception) -> None:
+    _log.error("a %s is not in the history, which so cannot be judged: %s", call.method.name, error)
 
 
 class _Copies:

@@ -97,27 +97,27 @@ class Recorder:
 
     def __init__(self, write: Callable[[bytes], object], now_ms: Callable[[], float]) -> None:
         self._write = write
-        self._now_ms = now_ms
+        self.now_ms = now_ms
         self._numbers = count(1)
 
-    def begin(self, method: str, args: Any) -> int:
-        """A call with these arguments, as they are sent, begins. Its number."""
-        number = next(self._numbers)
-        event = CallBegin(number, args.context.source, self._now_ms(), method, plain_arguments(method, args))
+    def begin(self, method: str, args: Any, at_ms: float | None = None) -> int:
+        """A call with these arguments, as they are sent, begins, or began `at_ms`. Its number."""
+        number, began_ms = next(self._numbers), self.now_ms() if at_ms is None else at_ms
+        event = CallBegin(number, args.context.source, began_ms, method, plain_arguments(method, args))
         self._write(event_line(event))
         return number
 
     def end(self, number: int, method: str, success: Any, *, resent: bool = False) -> None:
         """It was answered. `resent`: an earlier copy of it may have been carried out."""
-        self._write(event_line(CallEnd(number, self._now_ms(), plain_answer(method, success), None, resent)))
+        self._write(event_line(CallEnd(number, self.now_ms(), plain_answer(method, success), None, resent)))
 
     def fail(self, number: int, error: BaseException, *, resent: bool = False) -> None:
         """It ended with an error, or its caller gave it up."""
-        self._write(event_line(CallEnd(number, self._now_ms(), None, _call_error(error, resent), resent)))
+        self._write(event_line(CallEnd(number, self.now_ms(), None, _call_error(error, resent), resent)))
 
     def note(self, note: str, *, shard: str = "", to_ms: float | None = None) -> None:
         """A fact that no caller can see: "rollback", "lost" or "end"."""
-        self._write(event_line(Note(note, self._now_ms(), shard, to_ms)))
+        self._write(event_line(Note(note, self.now_ms(), shard, to_ms)))
 
 
 def _call_error(error: BaseException, resent: bool) -> CallError:

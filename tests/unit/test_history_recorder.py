@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -18,6 +18,7 @@ from pinlater.client.async_client import AsyncClient
 from pinlater.client.connection import CallFailed
 from pinlater.client.dispatcher import CallSpec, CallTransport, Failure, FirstAttempt
 from pinlater.client.recorded_calls import RecordedCalls
+from pinlater.client.server_list import Server
 from pinlater.clock import SystemClock
 from pinlater.embedded import EmbeddedServer, EmbeddedTransport
 from pinlater.history.call_events import CallBegin, CallEnd, CallError, Event
@@ -49,13 +50,26 @@ class Scripted:
         return self._end
 
     def begin(self, call: CallSpec, on_end: Callable[[FirstAttempt], None]) -> bool:
-        raise AssertionError("a call is recorded whole")
+        return False
 
     def cancel_long_polls(self, why: str) -> None: ...
 
     def resume_long_polls(self) -> None: ...
 
     async def close(self, why: str) -> None: ...
+
+
+class Begun(Scripted):
+    """The first attempt of a call is sent at once, and fails as its first failure says, if there is one."""
+
+    def begin(self, call: CallSpec, on_end: Callable[[FirstAttempt], None]) -> bool:
+        first = FirstAttempt(cast(Server, None), on_end)
+        if self._failures:
+            asyncio.get_running_loop().call_soon(first.set_exception, self._failures[0])
+        else:
+            first.success = self._end
+            asyncio.get_running_loop().call_soon(on_end, first)
+        return True
 
 
 class Recorded:
@@ -97,7 +111,7 @@ def stored(*names: str) -> Any:
 
 
 async def test_a_call_is_a_begin_and_an_end(recorded: Recorded) -> None:
-    client = recorded.client(Scripted([], stored("mail:s1:p1:1")))
+    client = recorded.client(Begun([], stored("mail:s1:p1:1")))
     await client.enqueue("mail", Job(b"hello", run_after_ms=5))
     begin, end = recorded.events
     assert isinstance(begin, CallBegin)
@@ -105,6 +119,15 @@ async def test_a_call_is_a_begin_and_an_end(recorded: Recorded) -> None:
     assert list(begin.args) == ["request"]
     (job,) = begin.args["request"]["jobs"]
     assert (job["body"], job["runAfterTimestampMillis"]) == (digest(b"hello"), 5)
+    assert end == CallEnd(1, 2, {"jobDescriptors": ["mail:s1:p1:1"]})
+
+
+async def test_a_first_attempt_that_failed_and_what_follows_it_are_one_call(recorded: Recorded) -> None:
+    client = recorded.client(Begun([errors.Overloaded("x")], stored("mail:s1:p1:1")))
+    await client.enqueue("mail", Job(b"hello"))
+    begin, end = recorded.events
+    assert isinstance(begin, CallBegin)
+    assert (begin.call, begin.at_ms) == (1, 1)
     assert end == CallEnd(1, 2, {"jobDescriptors": ["mail:s1:p1:1"]})
 
 
