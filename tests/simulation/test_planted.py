@@ -42,15 +42,25 @@ def test_a_planted_fault_is_found_quickly(name: str) -> None:
     found_within_its_bound(entries()[name])
 
 
+def test_what_another_rule_says_does_not_count() -> None:
+    entry = entries()[QUICK[2]]
+    trial = attempt(entry.change, entry.by(), 0.5, "body")
+    assert not trial.is_found
+    assert trial.others == [entry.rule] != ["body"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [each.name for each in PLANTED], ids=lambda name: " ".join(name.split()))
-def test_every_planted_fault_is_found_within_its_bound(name: str) -> None:
+def test_every_planted_fault_is_found_by_its_rule_within_its_bound(name: str) -> None:
     found_within_its_bound(entries()[name])
 
 
 def found_within_its_bound(entry: Entry) -> None:
-    trial = attempt(entry.change, entry.by(), entry.minutes)
-    assert trial.is_found, f"it was not found in {trial.minutes} virtual minutes: see docs/simulation-faults.md"
+    trial = attempt(entry.change, entry.by(), entry.minutes, entry.rule)
+    assert trial.is_found, (
+        f"in {trial.minutes} virtual minutes the rule {entry.rule!r} was not broken, but {trial.others}: "
+        "see docs/simulation-faults.md"
+    )
 
 
 @pytest.mark.slow

@@ -166,9 +166,19 @@ def ack(
     return Row(at_s, end_s, "worker", "ackJobs", request, answer, error, resent)
 
 
-def look(at_s: float, name: str, state: JobState | None, *, took_s: float = 0.1, shard: str = "1", **info: Any) -> Row:
+def look(
+    at_s: float,
+    name: str,
+    state: JobState | None,
+    *,
+    took_s: float = 0.1,
+    shard: str = "1",
+    queue: str = QUEUE,
+    priority: int = 1,
+    **info: Any,
+) -> Row:
     """A lookup of one job; None: it is not there."""
-    descriptor = job(name, shard=shard)
+    descriptor = job(name, queue=queue, shard=shard, priority=priority)
     request = {"jobDescriptors": [descriptor], "includeResult": True, "includeBody": True}
     found: dict[str, Any] = {}
     if state is not None:

@@ -4,10 +4,12 @@ by one line, that is not.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from pinlater.history.checker.verdict import RULES
-from pinlater.model import CancelOutcome, EnqueueOutcome, JobState
+from pinlater.model import AckOutcome, CancelOutcome, EnqueueOutcome, JobState
 from tests.unit.checker_stand import (
     QUEUE,
     NoteRow,
@@ -54,6 +56,36 @@ def schedule(at_s: float, fired_s: float | None = None) -> Row:
     if fired_s is not None:
         view["lastFiredMillis"] = ms(fired_s)
     return Row(at_s, at_s + 0.1, "reader", "getSchedules", {}, {"schedules": [view]})
+
+
+def shown(
+    name: str, state: JobState = JobState.PENDING, *, due_s: float = 0, queue: str = QUEUE, **info: Any
+) -> dict[str, Any]:
+    """A job as a scan or a search shows it."""
+    return {
+        "jobDescriptor": job(name, queue=queue),
+        "jobState": int(state),
+        "runAfterTimestampMillis": ms(due_s),
+        **info,
+    }
+
+
+def scan(at_s: float, *infos: dict[str, Any], **fields: Any) -> Row:
+    """A page of pending jobs."""
+    request = {"queueName": QUEUE, "jobState": 0, **fields}
+    answer = {"scannedJobs": list(infos), "continuation": "7"}
+    return Row(at_s, at_s + 0.1, "reader", "scanJobs", request, answer)
+
+
+def search(at_s: float, *infos: dict[str, Any], **selection: Any) -> Row:
+    request = {"selection": {"queueName": QUEUE, **selection}}
+    return Row(at_s, at_s + 0.1, "reader", "searchJobs", request, {"jobs": list(infos), "continuation": "-1"})
+
+
+def retried(at_s: float, number: int) -> Row:
+    """So many of three at most."""
+    request = {"queueName": QUEUE, "limit": 3}
+    return Row(at_s, at_s + 0.1, "operator", "retryFailedJobs", request, number)
 
 
 FLOW: Rows = [
@@ -218,6 +250,69 @@ PAIRS: list[tuple[str, str, Rows, Row | NoteRow, Row | NoteRow]] = [
         claim(2, "A", run_after_s=0),
         claim(2, "B", run_after_s=1),
     ),
+    (
+        "order",
+        "the older one of one time first",
+        [enqueue(0, "A", runAfterTimestampMillis=ms(1)), enqueue(0.5, "B", runAfterTimestampMillis=ms(1))],
+        claim(2, "A", run_after_s=1),
+        claim(2, "B", run_after_s=1),
+    ),
+    (
+        "id",
+        "of one queue",
+        [enqueue(0, "A")],
+        look(1, "A", JobState.PENDING),
+        look(1, "A", JobState.PENDING, queue="q"),
+    ),
+    (
+        "id",
+        "of one priority",
+        [enqueue(0, "A")],
+        look(1, "A", JobState.PENDING),
+        look(1, "A", JobState.PENDING, priority=2),
+    ),
+    ("shown", "of the queue", [], scan(1, shown("A")), scan(1, shown("A", queue="q"))),
+    ("shown", "of the priority", [], scan(1, shown("A"), priority=1), scan(1, shown("A"), priority=2)),
+    ("shown", "of the state", [], scan(1, shown("A")), scan(1, shown("A", JobState.SUCCEEDED))),
+    ("shown", "of now", [], scan(1, shown("A", due_s=1)), scan(1, shown("A", due_s=9))),
+    (
+        "shown",
+        "of later",
+        [],
+        scan(1, shown("A", due_s=9), scanFutureJobs=True),
+        scan(1, shown("A", due_s=0), scanFutureJobs=True),
+    ),
+    ("shown", "newest first", [], scan(1, shown("A", due_s=1), shown("B")), scan(1, shown("B"), shown("A", due_s=1))),
+    (
+        "shown",
+        "once",
+        [scan(1, shown("A"))],
+        scan(2, shown("B"), continuation="7"),
+        scan(2, shown("A"), continuation="7"),
+    ),
+    (
+        "shown",
+        "found with its tag",
+        [],
+        search(1, shown("A", tags=["red"]), tags=["red"]),
+        search(1, shown("A"), tags=["red"]),
+    ),
+    ("shown", "found in its phase", [], search(1, shown("A"), phases=[0]), search(1, shown("A"), phases=[3])),
+    (
+        "shown",
+        "found with its priority",
+        [],
+        search(1, shown("A"), priorities=[1, 2]),
+        search(1, shown("A"), priorities=[2]),
+    ),
+    (
+        "shown",
+        "the newest of a tag first",
+        [],
+        search(1, shown("B", tags=["red"]), shown("A", tags=["red"]), tags=["red"]),
+        search(1, shown("A", tags=["red"]), shown("B", tags=["red"]), tags=["red"]),
+    ),
+    ("limit", "of those that are retried", [], retried(1, 3), retried(1, 4)),
     ("schedule", "each time once", [fired(61, "A", 60)], fired(70, "A", 60), fired(70, "B", 60)),
     ("schedule", "none early", [], fired(61, "A", 60), fired(59, "A", 60)),
     ("schedule", "only at its times", [schedule(0)], fired(61, "A", 60), fired(61, "A", 59)),
@@ -249,6 +344,21 @@ def test_a_call_that_breaks_a_rule_is_found(rule: str, why: str, others: Rows, r
     assert explained.is_explained, list(explained.lines())
     assert [each.rule for each in contradicted.violations] == [rule], list(contradicted.lines())
     assert contradicted.violations[0].basis == RULES[rule]
+
+
+ITEM_LOST: Rows = [
+    claim(1, "A", until_s=10),
+    ack(20, "A", claimed_at(1), AckOutcome.IGNORED),
+    Row(21, None, "lost worker", "dequeueJobs", {"queueName": QUEUE, "limit": 5}),
+]
+
+
+def test_the_job_of_an_item_that_a_late_result_ended_succeeds_when_its_next_claim_is_over() -> None:
+    made = Row(0, 0.1, "producer", "createFlow", {"stages": [{"name": "first", "queueName": QUEUE}]}, {"id": "f"})
+    seen = look(900, "A", JobState.SUCCEEDED)
+    settings = queue_settings(-1, crash_budget="3", failed_ttl="7d", succeeded_ttl="24h", flow_items="false")
+    assert judged(settings, made, *ITEM_LOST, seen).is_explained
+    assert [each.rule for each in judged(settings, *ITEM_LOST, seen).violations] == ["state"]
 
 
 def handed_out_each(pause_s: float) -> list[Row]:

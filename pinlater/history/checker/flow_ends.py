@@ -64,7 +64,7 @@ class FlowEnds:
         self._flow_of: dict[int, str] = {}
         judge.handle(
             {
-                "createFlow": Handling(self._created),
+                "createFlow": Handling(self._created, None, self._creating),
                 "addFlowItems": Handling(self._items_added),
                 "sealStage": Handling(self._sealed),
                 "getFlow": Handling(self._shown),
@@ -82,6 +82,11 @@ class FlowEnds:
 
     def _nothing(self, call: OpenCall, answer: Any) -> None:
         """What is gone is not found any more."""
+
+    def _creating(self, call: OpenCall) -> None:
+        """From now on the queues of its stages may have items, whether or not a flow was there before."""
+        for stage in call.request.get("stages") or ():
+            self._judge.queue(stage.get("queueName", "")).changed("flow_items", "true", call.begin_ms, inf)
 
     def _created(self, call: OpenCall, answer: Any) -> None:
         if isinstance(answer, dict) and answer.get("isNew"):

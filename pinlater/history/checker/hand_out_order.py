@@ -98,7 +98,9 @@ class HandOutOrder:
                 continue
             slack_ms = self._judge.tolerance_ms
             is_there = first.mark.ended < call.mark.began and first.end_ms <= call.begin_ms
-            if is_there and first.due_ms <= call.begin_ms - slack_ms and first.due_ms + slack_ms < due_ms:
+            is_older = not slack_ms and first.due_ms == due_ms and _id_of(first.descriptor) < _id_of(descriptor)
+            is_before = first.due_ms + slack_ms < due_ms or is_older
+            if is_there and first.due_ms <= call.begin_ms - slack_ms and is_before:
                 self._broken(call, queue, descriptor, first)
                 return
 
@@ -116,9 +118,13 @@ class HandOutOrder:
         return bool(around.hidden or around.may_move or around.many_changed or self._judge.has_losses)
 
     def _broken(self, call: OpenCall, queue: str, descriptor: str, first: _Waiting) -> None:
-        text = f"{descriptor} was handed out before {first.descriptor}, which was due before it"
+        text = f"{descriptor} was handed out before {first.descriptor}, which came before it"
         part = (
             self._judge.line(first.begin_ms, first.end_ms, first.mark, f"stored {first.descriptor}"),
             self._judge.line(call.begin_ms, call.end_ms, call.mark, f"was handed {descriptor}"),
         )
         self._judge.violated(Violation("order", queue, text, call.end_ms, part, (first.mark.number, call.number)))
+
+
+def _id_of(descriptor: str) -> int:
+    return int(descriptor.rpartition(":")[2])

@@ -131,6 +131,7 @@ class HistoryQueue:
         around.result_ttl_ms = self._least("result_ttl", _duration_ms) or 0.0
         if "true" in self.setting("flow_items").values(-inf, inf):
             around.crash_budget = None
+            around.has_items = True
 
     def _least(self, key: str, read: Callable[[str], int]) -> int | None:
         """Of all values that it ever had; None: not all of them are known."""

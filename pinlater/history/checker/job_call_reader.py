@@ -22,11 +22,13 @@ from pinlater.history.checker.claim_observations import (
 from pinlater.history.checker.hand_out_order import HandOutOrder
 from pinlater.history.checker.history_judge import Handling, HistoryJudge, OpenCall, queue_in
 from pinlater.history.checker.job_machine import Change, Key, ManyChanged, Phase
+from pinlater.history.checker.job_names import JobNames
 from pinlater.history.checker.key_rules import KeyRules
 from pinlater.history.checker.look_observations import ObservedDryRun, ObservedLookup, Seen
 from pinlater.history.checker.observations import Observation
 from pinlater.history.checker.queue_limit_rules import QueueLimitRules
 from pinlater.history.checker.schedule_firings import ScheduleFirings
+from pinlater.history.checker.shown_jobs import ShownJobs
 from pinlater.history.checker.verdict import Violation
 from pinlater.model import AckOutcome, CancelOutcome, EnqueueOutcome, HeartbeatOutcome, OnDuplicate, RescheduleOutcome
 
@@ -37,6 +39,7 @@ _ATTEMPTS = 2
 """Of an enqueue that names none."""
 
 _KEYS = frozenset(("dedupeKey", "sendId", "serializeKey"))
+_HAD_AN_EFFECT = (AckOutcome.SUCCEEDED, AckOutcome.RETRIED, AckOutcome.FAILED, AckOutcome.CANCELLED)
 _CLAIMED = 0
 """The outcome of an assignItem that claimed its item."""
 
@@ -57,6 +60,8 @@ class JobCallReader:
         self._limits = limits
         self._order = order
         self._firings = firings
+        self._names = JobNames(judge)
+        self._shown = ShownJobs(judge)
         judge.handle(
             {
                 "enqueueJobs": Handling(self._enqueued, self._not_enqueued, keys.sending),
@@ -113,6 +118,7 @@ class JobCallReader:
             may_stand=bool(job.get("sendId")) or call.is_resent,
         )
         history = self._judge.observe(descriptor, observation, is_enqueued=True)
+        self._names.is_there(call, descriptor)
         if history is not None:
             history.key = key_of(queue, job)
             self._order.stored(call, job, descriptor)
@@ -229,6 +235,7 @@ class JobCallReader:
                 is_confirmed=is_confirmed,
             )
             observe(descriptor, observation)
+            self._names.is_there(call, descriptor)
             self._keys.handed_out(call, descriptor)
             by_queue.setdefault(queue_in(descriptor), {})[descriptor] = of_job
         for queue, of_jobs in by_queue.items():
@@ -302,7 +309,10 @@ class JobCallReader:
             must_act=must_act,
             is_optional=is_optional,
         )
-        self._judge.observe(ack.get("jobDescriptor", ""), observation)
+        descriptor = ack.get("jobDescriptor", "")
+        self._judge.observe(descriptor, observation)
+        if outcome in _HAD_AN_EFFECT:
+            self._names.is_there(call, descriptor)
 
     def _checkpointed(self, call: OpenCall, answer: Any) -> None:
         self._checkpoints(call)
@@ -349,7 +359,10 @@ class JobCallReader:
             outcome=outcome,
             is_optional=is_optional,
         )
-        self._judge.observe(each.get("jobDescriptor", ""), observation)
+        descriptor = each.get("jobDescriptor", "")
+        self._judge.observe(descriptor, observation)
+        if outcome in (HeartbeatOutcome.OK, HeartbeatOutcome.CANCEL):
+            self._names.is_there(call, descriptor)
 
     # -- whoever asks ------------------------------------------------------------------------------------------------
 
@@ -369,9 +382,11 @@ class JobCallReader:
                 self._keys.found(call, key, descriptor)
 
     def _scanned(self, call: OpenCall, answer: Any) -> None:
+        self._shown.scanned(call, answer)
         self._see_all(call, _structs(_get(answer, "scannedJobs")))
 
     def _searched(self, call: OpenCall, answer: Any) -> None:
+        self._shown.searched(call, answer)
         self._see_all(call, _structs(_get(answer, "jobs")))
 
     def _see_all(self, call: OpenCall, infos: Iterable[Mapping[str, Any]]) -> None:
@@ -383,6 +398,7 @@ class JobCallReader:
         if seen is not None:
             lookup = ObservedLookup(call.mark, call.begin_ms, call.end_ms, seen=seen, with_result=with_result)
             self._observe(call, descriptor, lookup)
+            self._names.is_there(call, descriptor)
             if info.get("dedupeKey"):
                 self._firings.seen(call, descriptor, info)
 
@@ -402,6 +418,8 @@ class JobCallReader:
                     is_resent=call.is_resent,
                 )
                 self._observe(call, descriptor, cancel)
+                if outcome is not CancelOutcome.NOT_FOUND:
+                    self._names.is_there(call, descriptor)
         self._cancelled_by_key(call, stops)
 
     def _not_cancelled(self, call: OpenCall) -> None:
@@ -456,6 +474,8 @@ class JobCallReader:
                 is_optional=is_optional,
             )
             self._observe(call, descriptor, observation)
+            if outcome is not RescheduleOutcome.NOT_FOUND:
+                self._names.is_there(call, descriptor)
         elif change.get("key"):
             queue = call.request.get("queueName", "")
             self._judge.queue(queue).many_changed(

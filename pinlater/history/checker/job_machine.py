@@ -146,6 +146,11 @@ class Surroundings:
     is_foreign: bool = False
     """Its enqueue is not in the history: whoever made it may follow rules of its own (items of flows)."""
 
+    has_items: bool = False
+    """Its queue may have items of flows. A result that comes too late for its claim ends the item all the same, and the
+    job succeeds when the next claim is over.
+    """
+
     hidden: int = 0
     """So many claims may have been made since it was stored that no answer shows."""
 
@@ -180,6 +185,8 @@ def steps(state: State, until_ms: float, around: Surroundings) -> list[State]:
             found.append(ended(state, Phase.FAILED, at_ms))
         elif _may_fail_unseen(state, around):
             found.append(ended(state, Phase.FAILED, state.since_ms))
+        if around.hidden and _may_be_of_an_ended_item(around):
+            found.append(ended(state, Phase.SUCCEEDED, state.since_ms))
         if around.may_move:
             found.append(State(Phase.MOVED, state.since_ms))
         if around.is_foreign:
@@ -294,12 +301,18 @@ def _claim_ends(state: State, until_ms: float, around: Surroundings, found: list
         used_up = around.crash_budget is None or 0 < around.crash_budget <= state.crashes + 1 + around.hidden
         if state.to_stop is not False or left is None or left <= 0 or used_up:
             found.append(ended(state, Phase.FAILED, at_ms))
+        if _may_be_of_an_ended_item(around):
+            found.append(ended(state, Phase.SUCCEEDED, at_ms))
     at_ms = max(state.since_ms, state.requeue_ms)
     if at_ms <= until_ms:
         if state.to_stop is not True:
             found.append(pending(state, at_ms, state.due_ms, state.attempts))
         if state.to_stop is not False:
             found.append(ended(state, Phase.FAILED, at_ms))
+
+
+def _may_be_of_an_ended_item(around: Surroundings) -> bool:
+    return around.is_foreign and around.has_items
 
 
 def _may_fail_unseen(state: State, around: Surroundings) -> bool:

@@ -12,8 +12,12 @@ from typing import Any
 from pinlater.history.checker.history_judge import Handling, HistoryJudge, OpenCall
 from pinlater.history.checker.job_machine import Change, ManyChanged, Phase
 from pinlater.history.checker.queue_limit_rules import QueueLimitRules
+from pinlater.history.checker.verdict import Violation
 
 _DEFAULTS = "@defaults"
+_LIMIT = 1000
+"""Of a call that names none."""
+
 _RETRY, _DELETE, _CANCEL, _REPLAY = range(4)
 """The numbers of JobAction."""
 
@@ -106,7 +110,17 @@ class OperatorCallReader:
 
     # -- many jobs ---------------------------------------------------------------------------------------------------
 
+    def _judge_limit(self, call: OpenCall, changed: Any) -> None:
+        limit = call.request.get("limit", _LIMIT)
+        if not isinstance(changed, int) or changed <= limit:
+            return
+        text = f"{changed} jobs were changed where {limit} were asked for at most"
+        queue = call.request.get("queueName") or (call.request.get("selection") or {}).get("queueName", "")
+        line = self._judge.line(call.begin_ms, call.end_ms, call.mark, text)
+        self._judge.violated(Violation("limit", queue, text, call.end_ms, (line,), (call.number,)))
+
     def _retried(self, call: OpenCall, answer: Any) -> None:
+        self._judge_limit(call, answer)
         if answer != 0 or call.is_resent:
             self._maybe_retried(call)
 
@@ -121,6 +135,7 @@ class OperatorCallReader:
         )
 
     def _deleted(self, call: OpenCall, answer: Any) -> None:
+        self._judge_limit(call, answer)
         if answer != 0 or call.is_resent:
             self._maybe_deleted(call)
 
@@ -130,6 +145,7 @@ class OperatorCallReader:
         self._many(call, [Change.DELETE], priority=request.get("priority", 1), phases=phases)
 
     def _changed(self, call: OpenCall, answer: Any) -> None:
+        self._judge_limit(call, (answer or {}).get("changed"))
         if _has_changed(call, answer):
             self._maybe_changed(call)
 
@@ -140,6 +156,8 @@ class OperatorCallReader:
         self._act(call, request.get("queueName", ""), priority=request.get("priority"), phases=phases)
 
     def _found_changed(self, call: OpenCall, answer: Any) -> None:
+        if (call.request.get("selection") or {}).get("jobDescriptors") is None:  # those that are named all change
+            self._judge_limit(call, (answer or {}).get("changed"))
         if _has_changed(call, answer):
             self._found_maybe_changed(call)
 

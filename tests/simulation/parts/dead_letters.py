@@ -27,7 +27,7 @@ class DeadLetters(Part):
             *self.producers(self._produce),
             *self.workers(self._work),
             Program("reader", self._read),
-            Program("operator", self._operate, is_producer=True),
+            *self.producers(self._operate, "operator"),
         )
 
     async def _work(self, caller: Caller, rng: random.Random) -> None:
@@ -73,8 +73,10 @@ class DeadLetters(Part):
         await self.call("retry_failed", retried)
 
     async def _change_found(self, caller: Caller, rng: random.Random) -> None:
-        action = rng.choice((JobAction.RETRY, JobAction.CANCEL, JobAction.REPLAY, JobAction.DELETE))
-        if action is JobAction.REPLAY:
+        action = rng.choice((JobAction.RETRY, JobAction.RETRY, JobAction.CANCEL, JobAction.REPLAY, JobAction.DELETE))
+        if action is JobAction.REPLAY and rng.random() < 0.5:
+            selection = JobSelection(LETTERS, descriptors=await self._some_letters(caller, rng))
+        elif action is JobAction.REPLAY:
             selection = JobSelection(LETTERS, origin_queue=QUEUE, created_before_ms=now_ms() - 5_000)
         elif action is JobAction.DELETE:
             selection = JobSelection(QUEUE, [JobPhase.FAILED], [rng.randint(1, 3)], created_before_ms=now_ms() - 20_000)
@@ -83,6 +85,10 @@ class DeadLetters(Part):
         stops_running = action is JobAction.CANCEL and rng.random() < 0.5
         change = FoundJobsChange(selection, action, rng.randint(1, 5), stops_running=stops_running)
         await self.call("change_found_jobs", caller.client.change_found_jobs(change))
+
+    async def _some_letters(self, caller: Caller, rng: random.Random) -> list[str]:
+        found = await self.call("lookup", caller.client.lookup(self.some_known(rng, 20)))
+        return [info.moved_to for info in (found or {}).values() if info.moved_to]
 
     async def _delete(self, caller: Caller, rng: random.Random) -> None:
         queue, state = rng.choice(((QUEUE, JobState.FAILED), (LETTERS, JobState.PENDING), (LETTERS, JobState.FAILED)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Iterable
 
@@ -13,6 +14,7 @@ from tests.simulation.parts.worker import Habits, Worker
 from tests.simulation.virtual_time import now_ms
 
 NARROW, PACED, BOUNDED = "narrow", "paced", "bounded"
+LONG_PAUSE_S = (30.0, 60.0)
 OPEN = {"paused": "false", "draining": "false"}
 
 
@@ -71,6 +73,8 @@ class Limits(Part):
                 )
             )
             await self.call("update_queue", caller.client.update_queue(queue, PASSWORD, set=change))
+            if change == {"paused": "true"} and rng.random() < 0.3:
+                await asyncio.sleep(rng.uniform(*LONG_PAUSE_S))
             if rng.random() < 0.3:
                 await self.call("get_queues", caller.client.get_queues([queue]))
 

@@ -11,6 +11,7 @@ from tests.simulation.parts.part import Part, Program
 from tests.simulation.parts.worker import Habits, Worker
 
 WEIGHTS = {"many-a": 1, "many-b": 3, "many-c": 10, "many-d": 1}
+LIMITS = {"many-b": {"max_jobs_per_second": "1/s"}, "many-d": {"max_in_progress": "4"}}
 MISSING = "many-missing"
 
 
@@ -19,8 +20,7 @@ class ManyQueues(Part):
 
     async def set_up(self) -> None:
         for queue in WEIGHTS:
-            limits = {"max_in_progress": "4"} if queue == "many-d" else {}
-            await self.set_up_queue(queue, succeeded_ttl="10m", **limits)
+            await self.set_up_queue(queue, succeeded_ttl="10m", **LIMITS.get(queue, {}))
 
     def programs(self) -> Iterable[Program]:
         return (*self.producers(self._produce), *self.workers(self._work))
@@ -40,3 +40,7 @@ class ManyQueues(Part):
                 for _ in range(rng.randint(1, self.settings.burst))
             ]
             self.accepted(await self.call("enqueue", caller.client.enqueue(queue, jobs)))
+
+    async def open_up(self, caller: Caller) -> None:
+        for queue, limits in LIMITS.items():
+            await self.set_queue(caller, queue, **dict.fromkeys(limits, "none"))

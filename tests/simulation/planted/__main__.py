@@ -17,6 +17,7 @@ from tests.simulation.planted.catalogue import Entry, entries
 from tests.simulation.planted.page import page
 from tests.simulation.planted.plans import PLANS
 from tests.simulation.planted.trial import Trial, attempt, attempt_all, shrunk
+from tests.simulation.shrink import rule_of
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -39,15 +40,16 @@ def _all_plans() -> Iterator[Plan]:
 def _tried(entry: Entry, hours: float | None) -> Trial:
     if hours is not None:
         return attempt_all(entry.change, _all_plans(), 60 * hours)
-    return attempt(entry.change, entry.by(), entry.minutes)
+    return attempt(entry.change, entry.by(), entry.minutes, entry.rule)
 
 
 def _text(entry: Entry, trial: Trial, *, shrinks: bool) -> str:
     name = " ".join(entry.name.split())
     if not trial.is_found:
-        return f"NOT FOUND in {trial.minutes} virtual minutes: {name}"
+        instead = f", but the rules {', '.join(trial.others)} were broken" if trial.others else ""
+        return f"NOT FOUND in {trial.minutes} virtual minutes{instead}: {name}"
     outcome = shrunk(entry.change, trial) if shrinks else trial.outcome
-    cause = outcome.violations[0].replace("\n", "\n    ")
+    cause = next(each for each in outcome.violations if rule_of(each) == trial.rule).replace("\n", "\n    ")
     again = f"\n  by {outcome.plan.to_json()}" if shrinks else ""
     return f"found in {trial.minutes} virtual minutes, by the rule {trial.rule}: {name}\n    {cause}{again}"
 

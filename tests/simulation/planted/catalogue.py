@@ -1,5 +1,5 @@
-"""The catalogue of planted faults: of every guard, the plan that finds that it is gone and the bound within which it
-does so, or the reason why no plan can.
+"""The catalogue of planted faults: of every guard, the plan that finds that it is gone, by which rule and within which
+bound, or the reason why no plan can.
 
 The guards are those of the lists of mutations (tests/conformance/mutations_*.py), under their names there, and those
 above the stores (guards.py). Where a guard of another store has the same named test as one of SQLite, it is the same
@@ -23,13 +23,14 @@ from tests.simulation.planted.reasons import REASONS, Reason
 
 @dataclass(frozen=True)
 class Entry:
-    """`change`: takes the guard out. `plan`: the name of the one that finds it within `minutes` of virtual time, or
-    `reason`. `elsewhere`: the guards of other stores that are the same in other words.
+    """`change`: takes the guard out. `plan`: the name of the one that finds it by this `rule` within `minutes` of
+    virtual time, or `reason`. `elsewhere`: the guards of other stores that are the same in other words.
     """
 
     name: str
     change: Change
     plan: str = ""
+    rule: str = ""
     minutes: int = 0
     reason: Reason | None = None
     elsewhere: Sequence[str] = ()
@@ -51,7 +52,7 @@ def entries() -> Mapping[str, Entry]:
     for name, here in pairs.items():
         for each in here:
             elsewhere.setdefault(each, []).append(name)
-    found = {name: (plan, minutes) for plan, faults in FOUND.items() for name, minutes in faults.items()}
+    found = {name: (plan, *how) for plan, faults in FOUND.items() for name, how in faults.items()}
     why = {name: reason for reason, names in REASONS.items() for name in names}
     all_of_them: dict[str, Entry] = {}
     for change in [*MUTATIONS, *GUARDS]:

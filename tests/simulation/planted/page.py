@@ -46,10 +46,11 @@ def page() -> str:
             *_table(("plan", "parts", "servers, shards", "minutes", "faults"), map(_plan_row, PLANS.items())),
             "",
             "## Found",
+            "`rule` is the one of the checker that is broken then; what other rules say does not count. "
             "The bound is in minutes of virtual time, over all seeds. "
             "`elsewhere` counts the guards of other stores that are the same in other words.",
             "",
-            *_table(("guard", "plan", "minutes", "elsewhere"), map(_found_row, planted)),
+            *_table(("guard", "plan", "rule", "minutes", "elsewhere"), map(_found_row, planted)),
             "",
             "## Not found",
             *_table(("reason", "what it means", "guards"), _reason_rows(others)),
@@ -112,7 +113,7 @@ def _plan_row(item: tuple[str, Plan]) -> tuple[str, ...]:
 def _found_row(entry: Entry) -> tuple[str, ...]:
     stores = Counter(name.partition(" ")[0] for name in entry.elsewhere)
     elsewhere = ", ".join(f"{store} {count}" for store, count in sorted(stores.items()))
-    return _code(entry.name), entry.plan, str(entry.minutes), elsewhere
+    return _code(entry.name), entry.plan, f"`{entry.rule}`", str(entry.minutes), elsewhere
 
 
 def _word(entry: Entry) -> str:

@@ -9,6 +9,9 @@ from tests.simulation.plan import Fault, Plan
 
 BUSY = PartSettings(producers=2, workers=3, pause_s=0.4, lull=0.0, delay_s=5.0, claim_timeout_s=3, deaths_per_hour=60.0)
 
+ONE_WORKER = PartSettings(workers=1, pause_s=0.4, burst=8, lull=0.0, delay_s=5.0, deaths_per_hour=0.0)
+"""Dequeues of whom run alone, so that the order is judged in which jobs come."""
+
 
 def _plan(
     *parts: str,
@@ -32,13 +35,18 @@ ANSWERS = [*_again("callers_half", 4.0, 3.0, 0.8), *_again("callers_twice", 5.0,
 PLANS: Mapping[str, Plan] = {
     **{name: _plan(name) for name in ("plain", "keyed", "results", "cancels", "counts", "dead_letters", "bodies")},
     "one shard": _plan("plain", shards=1),
+    "one worker": Plan(1, 1, 1, 1.0, {"plain": ONE_WORKER}),
+    "a long pause": _plan("limits", minutes=2.0),
     "keyed on two servers": _plan("keyed", servers=2),
+    "operators": _plan("dead_letters", servers=2, shards=1, minutes=1.0, faults=_again("slow", 6.0, 4.0, 0.1, 60.0)),
     "limits": _plan("limits", servers=2),
     "many queues": _plan("many_queues"),
+    "a steady pace": _plan("many_queues", minutes=1.5),
     "schedules": _plan("schedules", servers=2),
     "flows": _plan("flows"),
     "strangers": _plan("strangers"),
     "lost answers": _plan("plain", "keyed", faults=ANSWERS),
+    "lost answers of flows": _plan("flows", faults=ANSWERS),
     "noise": _plan("plain", "keyed", faults=_again("noise", 7.0, 5.0, 1.0)),
     "noise at bodies": _plan("bodies", faults=_again("noise", 7.0, 5.0, 1.0)),
     "kills": _plan("plain", "keyed", servers=2, faults=_again("kill", 11.0, 3.0)),

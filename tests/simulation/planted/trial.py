@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -28,18 +28,18 @@ SHRINK_TRIES = 40
 
 @dataclass(frozen=True)
 class Trial:
-    """`outcome`: of the last run; `virtual_s`: of all of them."""
+    """`outcome`: of the last run; `virtual_s`: of all of them. `rule`: by which it was found; "": it was not.
+    `others`: the rules that were broken in runs in which it was not.
+    """
 
     outcome: Outcome
     virtual_s: float
+    rule: str
+    others: Sequence[str] = ()
 
     @property
     def is_found(self) -> bool:
-        return bool(self.outcome.violations)
-
-    @property
-    def rule(self) -> str:
-        return rule_of(self.outcome.violations[0]) if self.is_found else ""
+        return self.rule != ""
 
     @property
     def minutes(self) -> int:
@@ -56,19 +56,26 @@ def _changed(change: Change, plan: Plan) -> Outcome:
         return run_plan(plan, FINISH_S)
 
 
-def attempt(change: Change, plan: Plan, minutes: float) -> Trial:
-    """The plan with one seed after the other, until it finds the fault, or this bound of virtual minutes is reached."""
-    return attempt_all(change, (plan.without(seed=seed) for seed in count(1)), minutes)
+def attempt(change: Change, plan: Plan, minutes: float, rule: str = "") -> Trial:
+    """The plan with one seed after the other, until it finds the fault by this rule ("": by any), or this bound of
+    virtual minutes is reached.
+    """
+    return attempt_all(change, (plan.without(seed=seed) for seed in count(1)), minutes, rule)
 
 
-def attempt_all(change: Change, plans: Iterator[Plan], minutes: float) -> Trial:
+def attempt_all(change: Change, plans: Iterator[Plan], minutes: float, rule: str = "") -> Trial:
     """One plan after the other, likewise."""
     virtual_s = 0.0
+    others: dict[str, None] = {}
     while True:
         outcome = run_without(change, next(plans))
         virtual_s += outcome.virtual_s or LEAST_S
-        if outcome.violations or virtual_s >= minutes * 60:
-            return Trial(outcome, virtual_s)
+        rules = list(map(rule_of, outcome.violations))
+        found = rule if rule in rules else rules[0] if rules and not rule else ""
+        if not found:
+            others |= dict.fromkeys(rules)
+        if found or virtual_s >= minutes * 60:
+            return Trial(outcome, virtual_s, found, list(others))
 
 
 def shrunk(change: Change, trial: Trial) -> Outcome:
