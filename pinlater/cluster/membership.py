@@ -66,7 +66,7 @@ class _Looks(NamedTuple):
     begun: int = 0
     next_s: float = 0.0
     is_over: bool = False
-    told_all: bool = False
+    is_complete: bool = False
 
 
 class Membership:
@@ -164,8 +164,8 @@ class Membership:
         return [lease for lease in self.alive() if lease.server != self.me.server]
 
     async def others_may_use(self, shard_id: str) -> bool:
-        """Whether a process is configured with a shard, so that jobs may be there: also one whose lease was put a moment
-        ago, since a process does that before it serves, or ran out. True also where that cannot be told now.
+        """Whether a process is configured with a shard, so that jobs may be there: also one whose lease ran out, or was
+        put a moment ago, since a process does that before it serves. True also where that cannot be told now.
         """
         return self._is_listed(shard_id) or not await self._look_anew() or self._is_listed(shard_id)
 
@@ -188,8 +188,8 @@ class Membership:
                     for task in looking:
                         task.cancel()
                 answered = await asyncio.gather(*looking, return_exceptions=True)
-                self._looks = self._looks._replace(is_over=True, told_all={*answered} == {True})
-            return self._looks.told_all
+                self._looks = self._looks._replace(is_over=True, is_complete={*answered} == {True})
+            return self._looks.is_complete
 
     def owner(self, shard_id: str) -> str | None:
         """The process that owns a shard, as SERVER/PROCESS; None where none is ready and can use it."""
@@ -348,7 +348,7 @@ def _ids(members: Iterable[ShardHandle]) -> tuple[str, ...]:
     return tuple(sorted(member.shard.shard_id for member in members if member.shard.shard_id))
 
 
-async def _within(tasks: Iterable[asyncio.Task[None]], ms: int) -> None:
+async def _within(tasks: Iterable[asyncio.Task[Any]], ms: int) -> None:
     """Wait for all of them, but no longer than that."""
     waiting = [*tasks]
     if waiting:
