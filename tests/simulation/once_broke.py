@@ -18,4 +18,10 @@ ONCE_BROKE: Mapping[str, Plan] = {
     "an ack was IGNORED, as it came to a server that did not have the new shard yet": Plan(
         2, 3, 1, 0.3, {"plain": BUSIER}, [Fault("add_shard", 2.0, 1.0)], lease_ms=30_000
     ),
+    "the clock of one store, set an hour ahead, outvoted those of four servers and another store": Plan(
+        1, 4, 2, 0.7, {"plain": BUSY}, [Fault("store_clock", 12.0, 20.0, amount=1.0)], lease_ms=30_000
+    ),
+    "the clock of the only store, set an hour back, outvoted those of four servers": Plan(
+        2, 4, 1, 0.7, {"plain": BUSY}, [Fault("store_clock", 12.0, 20.0, amount=0.0)], lease_ms=30_000
+    ),
 }
