@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
 from pinlater.backends.base import AckOutcome, AckRequest, ClaimRequest, EndRules, Shard
@@ -121,17 +121,20 @@ class Router:
             return None
         return table.places(slot_of("", f"{SCHEDULE_KEY}{schedule}/", serialize_key)).home
 
-    async def last_firings(self, schedules: Sequence[str], homes: Sequence[str | None] = ()) -> dict[str, str]:
+    async def last_firings(
+        self, schedules: Sequence[str], homes: Sequence[str | None] = (), marks: Mapping[str, str] | None = None
+    ) -> dict[str, str]:
         """The mark of each schedule that has one, as far as the shards know that answer. `homes`: where each schedule
-        is at home now; a home learns of a mark that only another shard has, since that one may be removed.
+        is at home now; a home learns of a mark that only another shard has, since that one may be removed, and of one
+        that the caller knows (`marks`), since that one may be lost.
         """
-        found: dict[str, str] = {}
+        found = dict(marks or {})
         if not schedules:
             return found
         handles = self._healthy()
         outcomes = await ask_all(handles, lambda shard: shard.last_firings(schedules))
-        for marks in answers(outcomes):
-            for name, mark in zip(schedules, marks, strict=True):
+        for found_there in answers(outcomes):
+            for name, mark in zip(schedules, found_there, strict=True):
                 if mark is not None:
                     found[name] = max(mark, found.get(name, ""))
         for handle, outcome in zip(handles, outcomes, strict=True):
@@ -146,6 +149,11 @@ class Router:
     def homes_version(self) -> str:
         """Another one: schedules may be at home elsewhere."""
         return self.keys.homes_version
+
+    def has_lost_homes(self) -> bool:
+        """Whether a shard was given up where schedules were at home, of late."""
+        table = self.keys.homes.table
+        return table is not None and bool(table.record.gone)
 
     def find_keys(self, queue: str, keys: Sequence[KeyRef]) -> Coroutine[Any, Any, list[str | None]]:
         """The descriptors of the jobs that have these keys; see KeyRouter.find_keys."""
