@@ -171,7 +171,7 @@ class ServerProcess:
         self._workers = workers = WorkerList(shards, clock, me.lease_name, lambda: membership.alive())
 
         # the calls
-        router = Router(shards, homes)
+        router = Router(shards, homes, membership.others_may_use)
         limits = settings_map.server_limits(config)
 
         schedules = ScheduleBook(queues, clock, lambda: membership.unaware_of(BOTH_PASSES))

@@ -27,8 +27,12 @@ undone by then.
 """
 
 CONFIRM_MS = 3_000
-"""A new reading replaces the old one after this time; until then both count. The two figures that it is worked out
-from, the server's and ours of the same store, may be of different times.
+CONFIRM_RENEWALS = 3
+"""A new reading replaces the old one after this time, and after so many renewals of the lease; until then both count.
+
+The two figures that it is worked out from, the server's and ours of the same store, may be of different times: where
+that store was set in between, the server seems to have been. A lease that is read now may be of before, and is so for
+as long as it counts where its server died.
 """
 
 KEY = "clocks"
@@ -84,6 +88,10 @@ def _largest_group(readings: Sequence[Reading], tolerance_ms: int) -> list[Readi
     )
 
 
+def _narrowest(readings: Iterable[Reading]) -> Reading:
+    return min(readings, key=lambda each: each.high_ms - each.low_ms)
+
+
 def _hull(readings: Iterable[Reading]) -> tuple[int, int]:
     readings = list(readings)
     return min(each.low_ms for each in readings), max(each.high_ms for each in readings)
@@ -103,12 +111,15 @@ class SteadyClock:
 
 
 class _ServerClock(NamedTuple):
-    """The clock of another server: as it is believed, as it was reported last and since when, and when that was."""
+    """The clock of another server: as it is believed, as it was reported last and since when, and when that was.
+    `renewals`: of its leases, when it was first reported so.
+    """
 
     believed: Reading
     reported: Reading
     since_ms: int
     at_ms: int
+    renewals: Mapping[str, int]
 
     @property
     def reading(self) -> Reading:
@@ -225,25 +236,42 @@ class ClusterClock:
         """What the leases report of other servers' clocks. One that is gone is forgotten, but not while clocks differ:
         when a wrong clock is reported no more, no other one becomes right by that.
         """
-        found: dict[str, Reading] = {}
+        found: dict[str, list[Reading]] = {}
+        renewals: dict[str, dict[str, int]] = {}
         for lease in leases:
-            if lease.server != server:
-                for reading in _of_server(lease, shards):
-                    kept = found.get(lease.server)
-                    if kept is None or reading.high_ms - reading.low_ms < kept.high_ms - kept.low_ms:
-                        found[lease.server] = reading
-        for name, reading in found.items():
-            self._servers[name] = self._taken(self._servers.get(name), reading, now_ms)
+            if lease.server != server and (readings := list(_of_server(lease, shards))):
+                found.setdefault(lease.server, []).extend(readings)
+                renewals.setdefault(lease.server, {})[lease.name] = lease.renewal
+        for name, readings in found.items():
+            self._servers[name] = self._taken(self._servers.get(name), readings, renewals[name], now_ms)
         for name in self._servers.keys() - found.keys():
             if self.verdict.way == "own" or now_ms - self._servers[name].at_ms >= JUMP_REMEMBERED_MS:
                 del self._servers[name]
 
-    def _taken(self, known: _ServerClock | None, reported: Reading, now_ms: int) -> _ServerClock:
-        if known is None or reported.gap_ms(known.believed) <= self._tolerance_ms:
-            return _ServerClock(reported, reported, now_ms, now_ms)
-        since_ms = known.since_ms if reported.gap_ms(known.reported) <= self._tolerance_ms else now_ms
-        believed = reported if now_ms - since_ms >= CONFIRM_MS else known.believed
-        return _ServerClock(believed, reported, since_ms, now_ms)
+    def _taken(
+        self, known: _ServerClock | None, readings: Sequence[Reading], renewals: Mapping[str, int], now_ms: int
+    ) -> _ServerClock:
+        """`readings`: one for each store, any of which may have been set. One that says what is believed is enough."""
+        expected = [] if known is None else self._near(known.believed, readings)
+        if known is None or expected:
+            reported = _narrowest(expected) if expected else self._likeliest(readings)
+            return _ServerClock(reported, reported, now_ms, now_ms, renewals)
+        reported = self._likeliest(readings)
+        is_news = reported.gap_ms(known.reported) > self._tolerance_ms
+        since_ms = now_ms if is_news else known.since_ms
+        since = renewals if is_news else {**renewals, **known.renewals}
+        is_confirmed = now_ms - since_ms >= CONFIRM_MS and any(
+            renewal - since[lease] >= CONFIRM_RENEWALS for lease, renewal in renewals.items()
+        )
+        return _ServerClock(reported if is_confirmed else known.believed, reported, since_ms, now_ms, since)
+
+    def _near(self, believed: Reading, readings: Iterable[Reading]) -> list[Reading]:
+        return [each for each in readings if each.gap_ms(believed) <= self._tolerance_ms]
+
+    def _likeliest(self, readings: Sequence[Reading]) -> Reading:
+        """The sharpest of those that most stores lead to; without a majority all of them."""
+        group = _largest_group(readings, self._tolerance_ms)
+        return _narrowest(group) if 2 * len(group) > len(readings) else Reading(readings[0].name, *_hull(readings))
 
     def _go_by(self, verdict: ClockVerdict, others: Sequence[Reading]) -> None:
         if verdict.way != self.verdict.way:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import structlog
 
@@ -50,6 +50,23 @@ RENEWALS = 3
 
 GIVE_UP_MS = 1_000
 """How long one step of leaving may wait for the shards."""
+
+LOOK_MS = 1_000
+"""How long a look at the leases may wait for the shards."""
+
+LOOK_EVERY_S = 0.1
+"""Two looks at the leases begin no closer to each other: anybody can name a shard that nobody has."""
+
+
+class _Looks(NamedTuple):
+    """How many looks at the leases have begun; when the next one may; and of the last one, whether it is over, and
+    whether there was a place, and each answered.
+    """
+
+    begun: int = 0
+    next_s: float = 0.0
+    is_over: bool = False
+    is_complete: bool = False
 
 
 class Membership:
@@ -93,6 +110,8 @@ class Membership:
         """The last renewal that a shard took, and when it began."""
         self._draining = ""
         self._is_given_up = False
+        self._looking = asyncio.Lock()
+        self._looks = _Looks()
         self._mine = Lease(**me._asdict(), renewed_ms=me.started_ms, renewal=0, is_ready=False, trouble="starting")
 
     @property
@@ -143,6 +162,34 @@ class Membership:
     def others(self) -> list[Lease]:
         """The live processes of other servers."""
         return [lease for lease in self.alive() if lease.server != self.me.server]
+
+    async def others_may_use(self, shard_id: str) -> bool:
+        """Whether a process is configured with a shard, so that jobs may be there: also one whose lease ran out, or was
+        put a moment ago, since a process does that before it serves. True also where that cannot be told now.
+        """
+        return self._is_listed(shard_id) or not await self._look_anew() or self._is_listed(shard_id)
+
+    def _is_listed(self, shard_id: str) -> bool:
+        leases = (*self.alive(), *(each.lease for each in self.lost()))
+        return any(shard_id in lease.shards_in or shard_id in lease.shards_out for lease in leases)
+
+    async def _look_anew(self) -> bool:
+        """Look at the leases, once for all who wait for that; whether there is a place, and each answered."""
+        begun = self._looks.begun
+        loop = asyncio.get_running_loop()
+        async with self._looking:
+            if self._looks.begun == begun or not self._looks.is_over:  # else one has begun and ended since
+                await asyncio.sleep(self._looks.next_s - loop.time())
+                self._looks = _Looks(self._looks.begun + 1, loop.time() + LOOK_EVERY_S)
+                looking = [loop.create_task(self._look_on(member)) for member in self.places()]
+                try:
+                    await _within(looking, LOOK_MS)
+                finally:
+                    for task in looking:
+                        task.cancel()
+                answered = await asyncio.gather(*looking, return_exceptions=True)
+                self._looks = self._looks._replace(is_over=True, is_complete={*answered} == {True})
+            return self._looks.is_complete
 
     def owner(self, shard_id: str) -> str | None:
         """The process that owns a shard, as SERVER/PROCESS; None where none is ready and can use it."""
@@ -274,6 +321,15 @@ class Membership:
         finally:
             del self._under_way[member.shard.shard_id]
 
+    async def _look_on(self, member: ShardHandle) -> bool:
+        """Read the leases on one shard; whether it answered."""
+        try:
+            entries = await member.shard.kv_list(KIND, self._clock.now_ms() + member.skew_ms)
+        except PinLaterError:
+            return False
+        self._table.take(member.shard.shard_id, entries, member.skew_ms)
+        return True
+
     async def _remove_from(self, member: ShardHandle) -> None:
         now_ms = self._clock.now_ms() + member.skew_ms
         removal = member.shard.kv_put(KIND, self.me.lease_name, b"", 0, now_ms)
@@ -292,7 +348,7 @@ def _ids(members: Iterable[ShardHandle]) -> tuple[str, ...]:
     return tuple(sorted(member.shard.shard_id for member in members if member.shard.shard_id))
 
 
-async def _within(tasks: Iterable[asyncio.Task[None]], ms: int) -> None:
+async def _within(tasks: Iterable[asyncio.Task[Any]], ms: int) -> None:
     """Wait for all of them, but no longer than that."""
     waiting = [*tasks]
     if waiting:

@@ -6,6 +6,9 @@ first, then the allocation is replaced, and only then another quota grows. Every
 version, and a shard refuses a version that is not above its own. So a late step of a process that has lost the race
 for the allocation does nothing.
 
+A store can lose its last changes: then quotas are of versions that the allocation has not come to, and would refuse
+each step of it. It is written anew by what all shards have, which are all needed for that.
+
 A shard that is out keeps what the allocation says of it. While the shard that keeps the allocation is out, all quotas
 stand. The process that owns this shard works on the queue; two at once do no harm.
 
@@ -135,6 +138,8 @@ class QuotaBalancer:
             allocation = await self._begin(queue, home, seen)
             if allocation is None:
                 return False
+        if _is_outdated(allocation, seen):
+            return await self._write_anew(queue, home, allocation, seen)
         rebalance = Rebalance(maximum, self._known_quotas(queue, allocation), seen)
         waiting = await self._waiting(queue, rebalance)
         rotation = self._clock.now_ms() // _ROTATION_MS
@@ -158,12 +163,32 @@ class QuotaBalancer:
         """The allocation that a first one starts from: all shards as they are. None where one does not answer: each is
         needed.
         """
-        if any(member.shard.shard_id not in seen for member in self._members.all):
+        if not self._has_all(seen):
             return None
         allocation = await _retire_elsewhere(home, self._members.all, queue, self._clock)
         if allocation is None:
             return None
         return replace(allocation, version=max(allocation.version, *(state.version for state in seen.values())))
+
+    async def _write_anew(
+        self, queue: str, home: ShardHandle, allocation: QuotaAllocation, seen: Mapping[str, Quota]
+    ) -> bool:
+        """An allocation in place of an outdated one: each shard holds what either says. False where one does not
+        answer, or another process was faster.
+        """
+        if not self._has_all(seen):
+            return False
+        held = {
+            shard_id: max(allocation.quotas.get(shard_id, 0), state.quota, state.in_progress)
+            for shard_id, state in seen.items()
+        }
+        version = max(state.version for state in seen.values())
+        _log.warning("quotas_ahead_of_allocation", queue=queue, allocation=allocation.version, quotas=version)
+        anew = replace(allocation, version=version, maximum=None, quotas={**allocation.quotas, **held})
+        return await _write(home, queue, anew, self._clock)
+
+    def _has_all(self, seen: Mapping[str, Quota]) -> bool:
+        return all(member.shard.shard_id in seen for member in self._members.all)
 
     def _known_quotas(self, queue: str, allocation: QuotaAllocation) -> dict[str, int]:
         """The quotas of an allocation, without shards that were removed from the configuration a while ago."""
@@ -241,6 +266,15 @@ class QuotaAllocation:
             "to": self.moved_to,
         }
         return json.dumps(words).encode()
+
+
+def _is_outdated(allocation: QuotaAllocation, seen: Mapping[str, Quota]) -> bool:
+    """Whether a store lost later ones. Before the next allocation is written, quotas of its version only shrink."""
+    return any(
+        state.version > allocation.version + 1
+        or (state.version > allocation.version and state.quota > allocation.quotas.get(shard_id, 0))
+        for shard_id, state in seen.items()
+    )
 
 
 def read_allocation(entry: KvEntry | None) -> QuotaAllocation | None:

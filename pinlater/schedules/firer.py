@@ -37,6 +37,12 @@ RETRY_MS = 1_000
 GRACE_MS = 60_000
 """A time that has passed for less than that is late, and no misfire."""
 
+SETTLES_MS = 3_000
+"""When a home was given up, its marks are lost with it, and each process tells the new one what it knows. In this time
+all have done so that run; one that has just begun knows nothing.
+"""
+
+SETTLE_LOOK_S = 0.5
 LONGEST_WAIT_S = 1.0
 """So often the clock is looked at, which may leap."""
 
@@ -85,11 +91,16 @@ class FiringCalls(Protocol):
     async def fire(self, queue: str, job: ExtendedJob, schedule: str, mark: str, now_ms: int) -> Offered:
         """See Router.fire."""
 
-    async def last_firings(self, schedules: Sequence[str], homes: Sequence[str | None] = ()) -> dict[str, str]:
+    async def last_firings(
+        self, schedules: Sequence[str], homes: Sequence[str | None] = (), marks: Mapping[str, str] | None = None
+    ) -> dict[str, str]:
         """See Router.last_firings."""
 
     def homes_version(self) -> str:
         """See Router.homes_version."""
+
+    def has_lost_homes(self) -> bool:
+        """See Router.has_lost_homes."""
 
     def home_of_schedule(self, schedule: str, serialize_key: str) -> str | None:
         """The shard where it is at home; None: nobody knows yet."""
@@ -108,7 +119,8 @@ class FiringCluster(Protocol):
 @dataclass(slots=True)
 class _Clockwork:
     """A schedule in this process: all times up to `done_ms` are dealt with, and `next_ms` is the one that follows. It
-    is looked at when it is `look_ms`; None: it is being looked at.
+    is looked at when it is `look_ms`; None: it is being looked at. `fired_ms`: the last time that is known to have
+    fired, whoever did it; 0: none.
 
     `is_sure`: the last try did not fail, so nobody else is known to have been needed.
     """
@@ -116,6 +128,7 @@ class _Clockwork:
     record: ScheduleRecord
     firings: Firings
     done_ms: int
+    fired_ms: int = 0
     next_ms: int | None = None
     look_ms: int | None = None
     is_sure: bool = True
@@ -161,6 +174,8 @@ class ScheduleFirer:
         self._leapt_ms = 0
         """The time of the last leap: nobody was there at the times before it that were not dealt with."""
         self._homes_version = calls.homes_version()
+        self._settles_ms = 0
+        """By the steady clock: the time until which nothing fires, since marks were lost with their shard."""
         self._has_two_passes = False
         """Of one schedule at least that was ever here."""
         self._two_passes_from_ms = book.repeated_hours.from_ms()
@@ -240,7 +255,8 @@ class ScheduleFirer:
         self._has_two_passes = self._has_two_passes or record.has_two_passes
         is_same = before is not None and before.record.generation == record.generation
         done_ms = max(record.counts_from_ms, before.done_ms if before and is_same else 0)
-        self._known[name] = _Clockwork(record, firings, done_ms, error=before.error if before else "")
+        fired_ms = before.fired_ms if before and is_same else 0
+        self._known[name] = _Clockwork(record, firings, done_ms, fired_ms, error=before.error if before else "")
         self._unsure[name] = None
 
     # -- turns ---------------------------------------------------------------------------------------------------------
@@ -268,7 +284,12 @@ class ScheduleFirer:
         if self._calls.homes_version() != self._homes_version:
             self._homes_version = self._calls.homes_version()
             self._unsure.update(dict.fromkeys(self._known))
+            if self._calls.has_lost_homes():
+                self._settles_ms = self._steady.now_ms() + SETTLES_MS
         await self._count_passes()
+        if self._steady.now_ms() < self._settles_ms:
+            await self._read_marks([*self._known.values()])
+            return SETTLE_LOOK_S
         await self._take_up()
         now_ms = self._clock.now_ms()
         taken: list[_Clockwork] = []
@@ -364,13 +385,15 @@ class ScheduleFirer:
             part = some[start : start + _PAGE]
             try:
                 names = [known.record.entry_name for known in part]
-                marks = await self._calls.last_firings(names, [self._home_of(known) for known in part])
+                own = {each.record.entry_name: each.record.mark(each.fired_ms) for each in part if each.fired_ms}
+                marks = await self._calls.last_firings(names, [self._home_of(known) for known in part], own)
             except PinLaterError as error:
                 _log.debug("schedule_marks_not_read", error=error.message)
                 return False
             for known in part:
-                fired_ms = known.record.fired_ms(marks.get(known.record.entry_name))
-                known.done_ms = max(known.done_ms, fired_ms or 0)
+                fired_ms = known.record.fired_ms(marks.get(known.record.entry_name)) or 0
+                known.fired_ms = max(known.fired_ms, fired_ms)
+                known.done_ms = max(known.done_ms, fired_ms)
         return True
 
     def _plan(self, known: _Clockwork) -> None:
@@ -416,6 +439,7 @@ class ScheduleFirer:
                 self._not_fired(known, time_ms, error)
                 return
             known.done_ms = max(known.done_ms, time_ms)
+            known.fired_ms = max(known.fired_ms, time_ms)
             self._fired(known, time_ms, offered)
         if self._known.get(name) is known:
             self._plan(known)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
 from pinlater.backends.base import AckOutcome, AckRequest, ClaimRequest, EndRules, Shard
@@ -37,15 +37,27 @@ R = TypeVar("R")
 FULL_RETRY_MS = 1_000
 """The wait that callers are told when no shard has room: about as long as it takes to see that one has it again."""
 
+ELSEWHERE_RETRY_MS = 500
+"""The wait that callers are told who name a job on a shard of other servers: their next try may come to one of these.
+"""
+
 ShardCall = Callable[[Shard], Coroutine[Any, Any, R]]
 
 
 class Router:
     """The shards as one. Errors are those of the shards, NoHealthyShards where none is left."""
 
-    def __init__(self, handles: ShardSet, homes: Homes | None = None) -> None:
-        """`homes`: where keys live, where other servers use these shards too."""
+    def __init__(
+        self,
+        handles: ShardSet,
+        homes: Homes | None = None,
+        others_may_use: Callable[[str], Awaitable[bool]] | None = None,
+    ) -> None:
+        """`homes`: where keys live, where other servers use these shards too; `others_may_use`: whether these may use a
+        shard with which this server is not configured.
+        """
         self.members = handles
+        self._others_may_use = others_may_use
         self.keys = KeyRouter(handles, homes or FixedHomes(handles))
         self.compensator = Compensator()
         deadline_ms = max(handle.deadline_ms for handle in handles.all)
@@ -109,17 +121,20 @@ class Router:
             return None
         return table.places(slot_of("", f"{SCHEDULE_KEY}{schedule}/", serialize_key)).home
 
-    async def last_firings(self, schedules: Sequence[str], homes: Sequence[str | None] = ()) -> dict[str, str]:
+    async def last_firings(
+        self, schedules: Sequence[str], homes: Sequence[str | None] = (), marks: Mapping[str, str] | None = None
+    ) -> dict[str, str]:
         """The mark of each schedule that has one, as far as the shards know that answer. `homes`: where each schedule
-        is at home now; a home learns of a mark that only another shard has, since that one may be removed.
+        is at home now; a home learns of a mark that only another shard has, since that one may be removed, and of one
+        that the caller knows (`marks`), since that one may be lost.
         """
-        found: dict[str, str] = {}
+        found = dict(marks or {})
         if not schedules:
             return found
         handles = self._healthy()
         outcomes = await ask_all(handles, lambda shard: shard.last_firings(schedules))
-        for marks in answers(outcomes):
-            for name, mark in zip(schedules, marks, strict=True):
+        for found_there in answers(outcomes):
+            for name, mark in zip(schedules, found_there, strict=True):
                 if mark is not None:
                     found[name] = max(mark, found.get(name, ""))
         for handle, outcome in zip(handles, outcomes, strict=True):
@@ -134,6 +149,11 @@ class Router:
     def homes_version(self) -> str:
         """Another one: schedules may be at home elsewhere."""
         return self.keys.homes_version
+
+    def has_lost_homes(self) -> bool:
+        """Whether a shard was given up where schedules were at home, of late."""
+        table = self.keys.homes.table
+        return table is not None and bool(table.record.gone)
 
     def find_keys(self, queue: str, keys: Sequence[KeyRef]) -> Coroutine[Any, Any, list[str | None]]:
         """The descriptors of the jobs that have these keys; see KeyRouter.find_keys."""
@@ -247,7 +267,7 @@ class Router:
     # -- calls that name jobs ----------------------------------------------------------------------------------------
 
     async def call_by_shard(self, calls: Sequence[tuple[str, ShardCall[R]]]) -> list[R | None]:
-        """Each call on the shard with that id, all at once; None where no such shard was ever configured.
+        """Each call on the shard with that id, all at once; None where no server is configured with such a shard.
 
         ShardConnectionFailed, after all the others were done, where one that is needed cannot be reached.
         """
@@ -264,6 +284,9 @@ class Router:
         if handle is None:
             if self.members.has_unknown_ids():
                 return ShardConnectionFailed(f"shard {shard_id} may be one that could not be reached yet")
+            if self._others_may_use is not None and await self._others_may_use(shard_id):
+                text = f"shard {shard_id} may be in use by other servers, and this one was started without it"
+                return ShardConnectionFailed(text, retry_after_ms=ELSEWHERE_RETRY_MS)
             return None
         if not handle.is_healthy:
             return missing([handle]) if self.members.healthy() else self.members.none_left()

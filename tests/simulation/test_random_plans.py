@@ -15,6 +15,7 @@ import pytest
 import structlog
 
 from tests.simulation.faults import KINDS, WEIGHTS
+from tests.simulation.once_broke import ONCE_BROKE
 from tests.simulation.parts import PARTS
 from tests.simulation.plan import Fault, Plan, draw
 from tests.simulation.run import Outcome, run_plan
@@ -45,8 +46,16 @@ def _said(outcome: Outcome) -> str:
 
 @pytest.mark.parametrize("seed", CI)
 def test_a_random_plan_holds(seed: int) -> None:
-    """With fixed hashes of texts, so that a seed is the same run each time."""
-    plan = draw(seed, WEIGHTS, most_minutes=MINUTES).to_json()
+    _holds(draw(seed, WEIGHTS, most_minutes=MINUTES).to_json())
+
+
+@pytest.mark.parametrize("what", ONCE_BROKE)
+def test_a_plan_that_broke_a_rule_once_holds(what: str) -> None:
+    _holds(ONCE_BROKE[what].to_json())
+
+
+def _holds(plan: str) -> None:
+    """With fixed hashes of texts, so that a plan is the same run each time."""
     command = [sys.executable, "-m", "tests.simulation", "--plan", plan]
     variables = os.environ | {"PYTHONHASHSEED": "0", "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "workers")])}
     ended = subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True, timeout=300, check=False)

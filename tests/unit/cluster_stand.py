@@ -129,7 +129,7 @@ class ClusterStand:
 
         membership = Membership(members, clock, me, LEASE_MS, described, metrics=metrics, clocks=time)
         homes = ClusterHomes(members, queues.entries, time, lambda: membership.unaware_of(KEYS))
-        router = Router(members, homes)
+        router = Router(members, homes, membership.others_may_use)
         changes.append(HomesChange(members, queues, membership, homes, time))
         periodic = Periodic()
         woken: list[tuple[str, int]] = []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from structlog.testing import capture_logs
 
@@ -65,6 +67,7 @@ class Around:
             member.readmit()
         self.stores_ahead_ms = list(stores_ahead_ms)
         self.membership: list[Lease] = []
+        self.renewals = 0
         self.judge()
 
     def judge(self, passed_ms: int = 0) -> tuple[int, int]:
@@ -84,7 +87,8 @@ class Around:
         return earliest_ms - 1 <= found[0] <= earliest_ms and latest_ms <= found[1] <= latest_ms + 2
 
     def tell(self, server: str, ahead_ms: int, process: str = "1") -> None:
-        """By its lease, the clock of a server is so far ahead."""
+        """By its lease, which it renews, the clock of a server is so far ahead."""
+        self.renewals += 1
         told = {str(place): [each - ahead_ms - 1] * 2 for place, each in enumerate(self.stores_ahead_ms, 1)}
         self.membership = [lease for lease in self.membership if lease.name != f"{server}/{process}"]
         self.membership.append(
@@ -94,7 +98,7 @@ class Around:
                 address="",
                 started_ms=0,
                 renewed_ms=0,
-                renewal=1,
+                renewal=self.renewals,
                 is_ready=True,
                 more={"clocks": told},
             )
@@ -203,6 +207,7 @@ def test_a_server_whose_clock_really_is_another_one_counts_as_such_after_some_se
     assert at.clock.verdict.way == "own"
     for _ in range(1 + CONFIRM_MS // 1_000):
         at.judge(1_000)
+        at.tell("other", 0)
     assert at.clock.verdict.way == "outvoted"
 
 
@@ -263,3 +268,55 @@ def test_a_jump_to_the_time_of_the_others_is_believed_at_once() -> None:
     at.held.set_ahead_ms = HOUR_MS
     assert at.judge(1_000) == (HOUR_MS, HOUR_MS)
     assert at.clock.warning() == ""
+
+
+# -- stores whose clocks are set ---------------------------------------------------------------------------------------
+
+
+def tell_by_stores(at: Around, server: str, *stores_ahead_ms: int) -> None:
+    """By its lease, the clocks of the stores are so far ahead of the server's own."""
+    at.tell(server, 0)
+    told = {str(place): [each - 1, each + 1] for place, each in enumerate(stores_ahead_ms, 1)}
+    at.membership[-1] = replace(at.membership[-1], more={"clocks": told})
+
+
+@pytest.mark.parametrize("others", [2, 3, 5, 7])
+def test_a_store_that_jumps_takes_no_server_along_however_long_leases_take(others: int) -> None:
+    """Leases of half a minute are renewed each ten seconds: what they say of a store is as old."""
+    at = Around(0, 0)
+    for number in range(others):
+        tell_by_stores(at, f"other {number}", 0, 0)
+    at.judge()
+    at.stores_ahead_ms[0] = HOUR_MS
+    for _ in range(12):
+        assert at.judge(1_000) == (0, 0)
+    for number in range(others):
+        tell_by_stores(at, f"other {number}", HOUR_MS, 0)
+    assert at.judge(1_000) == (0, 0)
+
+
+@pytest.mark.parametrize("others", [2, 3, 5, 7])
+def test_a_store_that_jumps_while_this_server_does_not_reach_it_takes_no_server_along(others: int) -> None:
+    at = Around(0, 0, 0)
+    for number in range(others):
+        tell_by_stores(at, f"other {number}", 0, 0, 0)
+    at.judge()
+    at.members[0].store_id = "x"
+    at.members[0].health.trip(at.held.now_ms())
+    for number in range(others):
+        tell_by_stores(at, f"other {number}", HOUR_MS, 0, 0)
+    for _ in range(12):
+        assert at.judge(1_000) == (0, 0)
+
+
+@pytest.mark.parametrize("by_ms", [HOUR_MS, -HOUR_MS])
+def test_the_lease_of_a_dead_server_says_nothing_of_a_store_that_jumped_since(by_ms: int) -> None:
+    """Nor does that store alone, though it is the only one."""
+    at = Around(0)
+    at.tell("dead", 0)
+    at.judge()
+    at.stores_ahead_ms[0] = by_ms
+    for _ in range(60):
+        assert at.judge(1_000) == (0, 0)
+    at.tell("next", 0)
+    assert at.judge(1_000) == (0, 0)

@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from pinlater.cluster.lease import KNOWS, MAX_QUEUES, Lease, decode, encode
 from pinlater.cluster.membership import KIND, PLACES
-from pinlater.errors import OutcomeUnknown
+from pinlater.errors import OutcomeUnknown, ShardConnectionFailed
 from pinlater.model.operator_views import COUNTED
 from tests.unit.breaking import HeldClock
 from tests.unit.cluster_stand import LEASE_MS, ClusterStand, Server, cluster_stand
@@ -331,3 +331,62 @@ def test_a_lease_of_a_newer_version_is_understood() -> None:
         more={"from_the_future": [1]},
     )
     assert decode(encode(lease)) == lease
+
+
+# -- shards that others have -----------------------------------------------------------------------------------------
+
+
+async def said_of(server: Server, shard_id: str) -> object:
+    """Its answer to a call that names a job there."""
+    (answer,) = await server.router.ask_by_shard([(shard_id, lambda shard: shard.kv_list(KIND, 0))])
+    return answer
+
+
+async def test_a_shard_that_only_others_have_cannot_be_reached_from_the_first_moment_on() -> None:
+    """Where a shard is added, servers are restarted one by one. What a worker was handed out by a new one, it may ack
+    at an old one, which must not take that for an ack of nothing.
+    """
+    async with cluster_stand(2) as at:
+        old = await at.server("old", shards=[1])
+        await at.round()
+        assert await said_of(old, "2") is None
+        new = await at.server("new")
+        await new.membership.renew()  # as it does before it serves
+        assert isinstance(await said_of(old, "2"), ShardConnectionFailed)
+        assert await said_of(old, "3") is None
+        await at.round()
+        at.kill(new)
+        at.clock.tick(LEASE_MS + 1)
+        await at.round()
+        assert alive(old) == ["old/1"]
+        assert isinstance(await said_of(old, "2"), ShardConnectionFailed)
+
+
+async def test_where_the_leases_cannot_be_read_no_shard_is_taken_for_unknown() -> None:
+    async with cluster_stand(2) as at:
+        old = await at.server("old", shards=[1])
+        await at.round()
+        old.reach[0].failures["kv_list"] = [BROKEN]
+        assert isinstance(await said_of(old, "2"), ShardConnectionFailed)
+        assert await said_of(old, "2") is None
+        old.members.all[0].health.trip(at.clock.now_ms())
+        assert isinstance(await said_of(old, "2"), ShardConnectionFailed)
+
+
+async def test_one_look_at_the_leases_serves_all_who_wait_for_it() -> None:
+    async with cluster_stand(2) as at:
+        old = await at.server("old", shards=[1])
+        await at.round()
+        before = old.reach[0].begun["kv_list"]
+        gate = old.reach[0].hold("kv_list")
+        first = asyncio.create_task(said_of(old, "2"))
+        await old.reach[0].until_begun("kv_list", before + 1)
+        later = [asyncio.create_task(said_of(old, "2")) for _ in range(50)]
+        await asyncio.sleep(0)
+        new = await at.server("new")
+        await new.membership.renew()
+        gate.set()
+        del old.reach[0].gates["kv_list"]
+        await first
+        assert all(isinstance(each, ShardConnectionFailed) for each in await asyncio.gather(*later))
+        assert old.reach[0].begun["kv_list"] == before + 2

@@ -7,6 +7,7 @@ import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from pinlater.shards.handle import ShardHandle
 from pinlater.shards.rendezvous import rendezvous_pick
 from pinlater.shards.shard_set import ShardSet
 from tests.unit.breaking import HeldClock
+from tests.unit.set_back import Marked
 from tests.unit.stepping import Stepped, Turnstile
 
 NEVER_MS = 3_600_000
@@ -167,9 +169,15 @@ def acked(job: DequeuedJob) -> AckRequest:
     return AckRequest(ref.priority, ref.id, succeeded=True)
 
 
+def file_of(folder: Path, shard: int) -> Path:
+    return folder / f"{shard}.db"
+
+
 @asynccontextmanager
-async def yard(shards: int = 3) -> AsyncIterator[Yard]:
-    stores = [SqliteShard("sqlite://", str(number)) for number in range(1, shards + 1)]
+async def yard(shards: int = 3, folder: Path | None = None) -> AsyncIterator[Yard]:
+    """`folder`: of the files of the stores, which are in memory where there is none."""
+    urls = ["sqlite://" if folder is None else f"sqlite:///{file_of(folder, number)}" for number in range(shards)]
+    stores = [SqliteShard(url, str(number)) for number, url in enumerate(urls, 1)]
     ids = [await store.open() for store in stores]
     try:
         yield Yard(stores, ids, HeldClock())
@@ -474,6 +482,44 @@ async def test_a_tick_works_on_the_queues_whose_allocation_is_on_a_shard_of_mine
         allocation = await at.allocation(queue)
         assert allocation is not None
         assert sum(allocation.quotas.values()) == 3
+        await mover.close()
+
+
+@pytest.mark.parametrize("loses", ["the home of the allocation", "another shard", "both"])
+async def test_when_a_store_lost_its_last_changes_quotas_move_again(tmp_path: Path, loses: str) -> None:
+    """The allocation, or a quota, is then of an older version than quotas elsewhere."""
+    async with yard(folder=tmp_path) as at:
+        mover = await at.mover()
+        queue = await at.queue(mover, 3)
+        home = [store.shard_id for store in at.stores].index(str(at.home(queue)))
+        first, second = sorted({0, 1, 2} - {home})
+        await mover.quotas.balance(queue)
+        losing = {"the home of the allocation": [home], "another shard": [first], "both": [home, first]}[loses]
+        marks = [Marked(file_of(tmp_path, shard)) for shard in losing]
+        for shard in (first, second, first, second):  # the quotas move there and back
+            await at.ack(queue, first, 3)
+            await at.ack(queue, second, 3)
+            await at.enqueue(queue, shard, 3)
+            for _ in range(20):
+                at.clock.tick(250)
+                await mover.quotas.balance(queue)
+                await at.claim(queue, shard, 3)
+            assert at.in_progress() == 3
+        for mark in marks:
+            mark.set_back()
+        for shard in range(3):
+            await at.enqueue(queue, shard, 5)
+        await at.drain(queue, mover)
+        for shard in range(3):  # a store that lost its quota may have granted it twice, but not for long
+            await at.enqueue(queue, shard, 5)
+        while await at.left(queue):
+            for shard in range(3):
+                await at.claim(queue, shard, 5)
+            await at.check(queue, 3)
+            for shard in range(3):
+                await at.ack(queue, shard, 5)
+            at.clock.tick(250)
+            await mover.quotas.balance(queue)
         await mover.close()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
@@ -182,6 +182,7 @@ class MarksFail:
         self.fails = False
         self.failed = 0
         self.version = "1"
+        self.loses = False
         self.homes: Sequence[str | None] = ()
         self.fire = calls.fire
         self.home_of_schedule = calls.home_of_schedule
@@ -189,12 +190,17 @@ class MarksFail:
     def homes_version(self) -> str:
         return self.version
 
-    async def last_firings(self, schedules: Sequence[str], homes: Sequence[str | None] = ()) -> dict[str, str]:
+    def has_lost_homes(self) -> bool:
+        return self.loses
+
+    async def last_firings(
+        self, schedules: Sequence[str], homes: Sequence[str | None] = (), marks: Mapping[str, str] | None = None
+    ) -> dict[str, str]:
         if self.fails:
             self.failed += 1
             raise ValueError("unforeseen")
         self.homes = homes
-        return await self._calls.last_firings(schedules, homes)
+        return await self._calls.last_firings(schedules, homes, marks)
 
 
 async def test_an_unforeseen_error_while_marks_are_read_loses_no_schedule(stores: Callable[[], list[Shard]]) -> None:

@@ -193,6 +193,7 @@ class FailsUnforeseen:
         self.last_firings = calls.last_firings
         self.home_of_schedule = calls.home_of_schedule
         self.homes_version = calls.homes_version
+        self.has_lost_homes = calls.has_lost_homes
 
     async def fire(self, queue: str, job: ExtendedJob, schedule: str, mark: str, now_ms: int) -> Offered:
         if self.fails and schedule == self._schedule:
@@ -282,6 +283,7 @@ class CountsCalls:
         self.last_firings = calls.last_firings
         self.home_of_schedule = calls.home_of_schedule
         self.homes_version = calls.homes_version
+        self.has_lost_homes = calls.has_lost_homes
 
     async def fire(self, queue: str, job: ExtendedJob, schedule: str, mark: str, now_ms: int) -> Offered:
         self._under_way += 1

@@ -1,0 +1,27 @@
+"""Plans that broke a rule once, each the shortest known, by what went wrong then."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from tests.simulation.parts.part import PartSettings
+from tests.simulation.plan import Fault, Plan
+
+BUSY = PartSettings(pause_s=0.5, lull=0.0, deaths_per_hour=0.0)
+BUSIER = replace(BUSY, producers=2, workers=4, pause_s=0.2)
+
+ONCE_BROKE: Mapping[str, Plan] = {
+    "quotas stood still, as the store that has their allocation had lost its last changes": Plan(
+        1, 1, 3, 0.7, {"limits": BUSY}, [Fault("roll_back", 10.0, 25.0, shard=1, amount=0.3)]
+    ),
+    "an ack was IGNORED, as it came to a server that did not have the new shard yet": Plan(
+        2, 3, 1, 0.3, {"plain": BUSIER}, [Fault("add_shard", 2.0, 1.0)], lease_ms=30_000
+    ),
+    "the clock of one store, set an hour ahead, outvoted those of four servers and another store": Plan(
+        1, 4, 2, 0.7, {"plain": BUSY}, [Fault("store_clock", 12.0, 20.0, amount=1.0)], lease_ms=30_000
+    ),
+    "the clock of the only store, set an hour back, outvoted those of four servers": Plan(
+        2, 4, 1, 0.7, {"plain": BUSY}, [Fault("store_clock", 12.0, 20.0, amount=0.0)], lease_ms=30_000
+    ),
+}
