@@ -27,7 +27,7 @@ from pinlater.queues.layers import DEFAULTS, DerivedSettings, Layers, queue_view
 from pinlater.queues.owned_entries import OwnedEntries, owner_of, with_owner
 from pinlater.queues.replication import KEEP_TOMBSTONES_MS, ConfigReplicator
 from pinlater.queues.settings import QueueSettings
-from pinlater.shards.handle import ShardHandle
+from pinlater.shards.handle import ShardHandle, missing
 from pinlater.shards.keys.homes_record import HOMES, parse_record
 from pinlater.shards.shard_set import ShardSet
 
@@ -166,7 +166,8 @@ class QueueDirectory:
     async def delete(self, name: str, who: str) -> ChangeResult:
         """Delete a queue with its jobs; one that is not there is no error.
 
-        RequestInvalid for one that other queues have as their dead-letter queue; NoHealthyShards.
+        RequestInvalid for one that other queues have as their dead-letter queue; NoHealthyShards; ShardConnectionFailed
+        where it cannot be told whether it is there.
         """
 
         def update(before: ConfigEntry | None) -> str | None:
@@ -268,10 +269,16 @@ class QueueDirectory:
         is_new = False
         for _ in range(_TRIES):
             self.members.require_any()
-            await self.entries.read_all()
+            unread = await self.entries.unread()
             before = self.entries.latest.get(name)
-            text = update(before)
+            try:
+                text = update(before)
+            except QueueNotFound:
+                _require_read(before, unread)
+                raise
             if text is None:
+                if not is_new:
+                    _require_read(before, unread)
                 return await self._unchanged(name, is_new)
             version = new_version(self._clock.now_ms(), before.version if before else "")
             deleted = version if text == "" else before.deleted_version if before else ""
@@ -402,6 +409,14 @@ class QueueDirectory:
         for member in self.members.all:
             entry = self.entries.latest.get(SHARD_PREFIX + member.shard.shard_id)
             member.ordered_dequeue_only = entry is not None and is_dequeue_only(entry)
+
+
+def _require_read(before: ConfigEntry | None, unread: Sequence[ShardHandle]) -> None:
+    """ShardConnectionFailed where an entry is taken for absent that may be on a shard which did not answer: to delete
+    it would seem to be done.
+    """
+    if unread and (before is None or before.is_deleted):
+        raise missing(unread)
 
 
 def is_dequeue_only(entry: ConfigEntry) -> bool:

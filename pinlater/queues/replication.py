@@ -184,9 +184,15 @@ class ConfigReplicator:
 
     async def read_all(self) -> bool:
         """Read anew on every healthy shard; waits for the slow ones only until one answered. Whether one did."""
-        reads = [self._tasks.start(_quietly(self.read, member)) for member in self.members.healthy()]
+        members = self.members.healthy()
+        return len(await self.unread()) < len(members)
+
+    async def unread(self) -> list[ShardHandle]:
+        """As `read_all`; the shards that did not answer in that time."""
+        members = self.members.healthy()
+        reads = [self._tasks.start(_quietly(self.read, member)) for member in members]
         await self._wait_for_one(reads)
-        return any(read.done() and read.result() for read in reads)
+        return [member for member, read in zip(members, reads, strict=True) if not (read.done() and read.result())]
 
     async def push_all(self, wait_s: float = WAIT_S) -> None:
         """Put the latest on every healthy shard that is behind and not busy."""

@@ -13,7 +13,7 @@ from pinlater.backends.redis.shard import RedisShard
 from pinlater.backends.sql.mysql import MysqlShard
 from pinlater.backends.sql.sqlite import SqliteShard
 from pinlater.data_folder.password import hash_password
-from pinlater.errors import LimitReached, QueueNotFound
+from pinlater.errors import LimitReached, NothingStored, QueueNotFound, ShardConnectionFailed
 from pinlater.model import (
     CONTINUATION_END,
     Ack,
@@ -151,3 +151,32 @@ async def test_jobs_are_retried_dead_lettered_replayed_cancelled_and_deleted(sto
         assert await changed(other, replace(delete, priority=2)) == 0
         assert await changed(other, delete) == 200
         assert await amount(one, "dead", JobState.PENDING) == await amount(one, "mail", JobState.PENDING) == 0
+
+
+@pytest.mark.parametrize("has_it", [[1], [2], [3], [1, 2, 3]])
+async def test_what_cannot_be_read_is_not_taken_for_absent(
+    stores: Callable[[], list[Shard]], has_it: list[int]
+) -> None:
+    """A queue and a schedule that another server made a moment ago: to delete them would seem to be done."""
+    async with two(stores) as (one, other):
+        for shard in {1, 2, 3} - {*has_it}:
+            one.lose(shard)
+        await one.service.create_queue("mail")
+        change = ScheduleChange(name="nightly", queue="mail", cron="0 3 * * *")
+        await one.service.update_schedule(change, "sesame", context=ANN)
+        deletions = (
+            lambda: other.service.delete_schedule("nightly", "sesame", context=ANN),
+            lambda: other.service.delete_queue("mail", "sesame", context=ANN),
+        )
+        for delete in deletions:
+            for shard in has_it:
+                other.ways[shard - 1].failures["list_config"] = [NothingStored("reset")] * 20
+            with pytest.raises(ShardConnectionFailed):
+                await delete()
+        for way in other.ways:
+            way.heal()
+        for delete in deletions:
+            await delete()
+        assert (await other.service.get_schedules()).schedules == []
+        assert await other.service.queue_names() == set()
+        assert (await other.service.delete_schedule("nightly", "sesame", context=ANN)).version == ""
