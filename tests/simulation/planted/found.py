@@ -113,6 +113,7 @@ FOUND: Mapping[str, Mapping[str, tuple[str, int]]] = {
         "sqlite queries: row is not None and row[2] == job.priority -> row is not None": ("id", 2),
     },
     "noise": {
+        "service.dequeuer: the acks of a dequeue that failed are said to be carried out": ("attempts", 8),
         "service.job_lifecycle: an ack is answered although its call of the store failed": ("ack", 8),
     },
     "counts": {
@@ -141,6 +142,7 @@ FOUND: Mapping[str, Mapping[str, tuple[str, int]]] = {
         "sqlite dead_letters: row[2] in GOES and link -> link": ("lost", 8),
     },
     "schedules": {
+        "shards.keys.key_router: a firing leaves no mark": ("schedule", 8),
         "schedules.firer: a schedule fires two seconds early": ("schedule", 2),
     },
     "a long pause": {

@@ -218,11 +218,9 @@ REASONS: Mapping[Reason, tuple[str, ...]] = {
         "sqlite held_references: if bytes(reference) != keeping] -> ]",
         "sqlite held_references: if left >= 0: -> if False:",
         "sqlite key_entries: if size & REFERENCE_BIT] -> if False]",
-        "service.dequeuer: the acks of a dequeue that failed are said to be carried out",
         "shards.router: an enqueue of which nobody knows whether it was stored is stored on another shard",
         "bodies.tiered_shard: a body is deleted although its job may be stored",
         "homes.job_mover: a job that has left the overflow shard stays there, too",
-        "shards.keys.key_router: a firing leaves no mark",
         "flows.end_records: a failure that is reported twice counts twice",
     ),
 }
