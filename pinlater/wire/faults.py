@@ -91,7 +91,9 @@ def error_from_exception(exception: Any) -> PinLaterError:
     if not reason and code == ErrorCode.UNKNOWN:
         reason = message.split(":", 1)[0]
     cls = _BY_REASON.get(reason)
-    if cls is None or cls.code != code:
+    # others are stored, although what kept these from it stores nothing
+    is_partial = any(getattr(exception, "job_descriptors", None) or ())
+    if cls is None or cls.code != code or (is_partial and issubclass(cls, errors.NothingStored)):
         cls = _BY_CODE.get(code, errors.UnknownError)
     return cls(
         message,

@@ -15,6 +15,7 @@ from tests.simulation.planted.guards import GUARDS
 from tests.simulation.planted.page import PAGE, page
 from tests.simulation.planted.plans import PLANS
 from tests.simulation.planted.reasons import REASONS, Reason
+from tests.simulation.planted.sentences import WHY
 from tests.simulation.planted.trial import attempt
 from tests.simulation.sweep import run_apart
 
@@ -75,6 +76,13 @@ def test_every_guard_is_in_the_catalogue_once_and_under_no_other_name() -> None:
     why = [name for some in REASONS.values() for name in some]
     assert sorted(found + why) == sorted(set(names))
     assert {each.name for each in MUTATIONS} | {each.name for each in GUARDS} == set(entries())
+
+
+def test_each_sentence_is_of_guards_with_a_reason() -> None:
+    why = [name for some in REASONS.values() for name in some]
+    told = [name for names in WHY.values() for name in names]
+    assert sorted(set(told)) == sorted(told)
+    assert set(told) <= set(why) - set(REASONS[Reason.OPEN])
 
 
 def test_the_reasons_of_other_stores_are_told_by_rules_and_not_by_lists() -> None:

@@ -264,6 +264,15 @@ def test_an_error_of_a_server_without_our_fields_is_typed_too(code: int, text_: 
     assert (type(got), got.retryable, got.message) == (cls, cls.retryable, text_)
 
 
+def test_an_error_that_says_what_is_stored_is_none_by_which_nothing_is() -> None:
+    """Its reason is that of the shard which took none; a caller would take it for an answer about all of them."""
+    stored = "mail:s1:p1:1790000000000000"
+    for told, cls in (([stored, ""], errors.ShardConnectionFailed), (["", ""], errors.HomeOut)):
+        sent = errors.ShardConnectionFailed("one home is out", reason="HOME_OUT", job_descriptors=told)
+        got = error_from_exception(exception_from_error(sent))
+        assert (type(got), got.reason, got.job_descriptors) == (cls, "HOME_OUT", told)
+
+
 FINER = {
     errors.ShardsFull: "SHARDS_FULL",
     errors.RecordChanged: "CHANGED",

@@ -9,6 +9,7 @@ guards      the guards above the stores
 plans       the small plans by which faults are found
 catalogue   each guard, and the plan that finds that it is gone, or the reason why none can
 reasons     why the simulation cannot find some of them
+sentences   the same, more precisely, of those that were looked into one by one
 trial       a run with one guard taken out
 page        the page that shows all of that
 """

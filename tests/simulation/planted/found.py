@@ -10,13 +10,14 @@ FOUND: Mapping[str, Mapping[str, tuple[str, int]]] = {
     "plain": {
         "sqlite candidates: state = 0 AND -> state <= 1 AND": ("twice", 2),
         'sqlite attempts: each.claim_descriptor not in ("", row[CLAIM]) -> False': ("ack", 2),
-        "sqlite attempts: attempts_remaining <= 1 -> attempts_remaining <= 0": ("ended", 2),
+        "sqlite attempts: attempts_remaining <= 1 -> attempts_remaining <= 0": ("ended", 8),
         "sqlite attempts: each.permanent or -> nothing": ("attempts", 2),
         "shards.resilience: jobs are handed out five seconds early": ("early", 2),
         "service.descriptors: an ack counts for whichever claim there is": ("ack", 2),
         "maintenance.tasks: claims expire three seconds early": ("ack", 2),
-        "server.deliveries: jobs that were received are taken back as undelivered": ("twice", 2),
+        "server.deliveries: jobs that were received are taken back as undelivered": ("twice", 8),
         "cluster.membership: nobody looks after shard 1": ("stuck", 8),
+        "sqlite attempts: 0 < rules.crash_budget <= crashes -> rules.crash_budget <= crashes": ("state", 8),
     },
     "keyed": {
         'sqlite keyed_jobs: if session.put("add_live_keys", new) == len(new): -> if session.put("add_live_keys"': (
@@ -55,9 +56,11 @@ FOUND: Mapping[str, Mapping[str, tuple[str, int]]] = {
         "sqlite ready_jobs: each.expires_at_ms <= now_ms} -> False}": ("expired", 2),
         "sqlite expired_jobs: job.state IN (0, 4) -> job.state IN (0, 1, 4)": ("state", 2),
         "service.job_lifecycle: the keys of a job are left out": ("key", 2),
+        "sqlite extensions: [] if stays is Stays.JOB else [each.job_id for eac -> []": ("key", 8),
     },
     "results": {
         "maintenance.tasks: ended jobs are removed a week early": ("lost", 2),
+        "service.descriptors: results are dropped": ("result", 2),
     },
     "cancels": {
         "sqlite attempts: if flags and flags & STOPPING and outcome is not A -> if False:": ("stop", 2),
@@ -67,20 +70,23 @@ FOUND: Mapping[str, Mapping[str, tuple[str, int]]] = {
         ),
         "service.job_commands: a request to stop is forgotten": ("stop", 2),
         "service.heartbeats: heartbeats do not tell of a request to stop": ("stop", 2),
+        "sqlite admin: if outcome is CancelOutcome.CANCELLED: -> if True:": ("lost", 2),
+        "sqlite attempts: if flags and flags & STOPPING: -> if False:": ("state", 8),
     },
     "dead_letters": {
-        "sqlite dead_letters: row[2] in GOES and ( -> True and (": ("ack", 2),
-        "sqlite keys: NOT IN (0, 1, 4) THEN 0 -> NOT IN (0, 1, 4) THEN NULL": ("key", 2),
-        "sqlite keyed_jobs: entry is not None and entry.until_ms is None and e -> False:": ("key", 2),
+        "sqlite dead_letters: row[2] in GOES and ( -> True and (": ("ack", 8),
+        "sqlite keys: NOT IN (0, 1, 4) THEN 0 -> NOT IN (0, 1, 4) THEN NULL": ("key", 8),
+        "sqlite keyed_jobs: entry is not None and entry.until_ms is None and e -> False:": ("key", 8),
+        "sqlite oldest: state = ? -> state >= ?": ("ack", 8),
     },
     "bodies": {
         "sqlite held_references: flags ^= TIERED -> nothing": ("body", 8),
         "bodies.tiered_shard: a body is deleted as soon as its job is stored": ("state", 2),
     },
     "limits": {
-        "sqlite coordination: quota - _in_progress(session, queue_id, quota) -> quota": ("quota", 2),
+        "sqlite coordination: quota - _in_progress(session, queue_id, quota) -> quota": ("quota", 8),
         "sqlite in_progress_up_to: state = 1 -> state = 0": ("stuck", 8),
-        "queues.rebalance: each shard has the whole maximum in progress": ("quota", 2),
+        "queues.rebalance: each shard has the whole maximum in progress": ("quota", 8),
         "service.queue_limits: claims do not ask for the quota of their shard": ("quota", 2),
     },
     "flows": {
@@ -89,8 +95,69 @@ FOUND: Mapping[str, Mapping[str, tuple[str, int]]] = {
     },
     "strangers": {
         "sqlite attempts: and row[CLAIM] == claim.claim_descriptor -> nothing": ("ack", 2),
+        "sqlite in_progress: state = 1 -> state >= 0": ("ack", 2),
+        "sqlite when_claimed: queue_id = (SELECT id FROM pinlater_queues WHERE n -> CAST(? AS CHAR) IS NOT NULL": (
+            "body",
+            2,
+        ),
+        "sqlite in_progress: queue_id = (SELECT id FROM pinlater_queues WHERE n -> CAST(? AS CHAR) IS NOT NULL": (
+            "id",
+            2,
+        ),
+        "sqlite named: queue_id = (SELECT id FROM pinlater_queues WHERE n -> CAST(? AS CHAR) IS NOT NULL": ("id", 2),
+        "sqlite infos: queue_id = (SELECT id FROM pinlater_queues WHERE n -> CAST(? AS CHAR) IS NOT NULL": ("id", 2),
+        "sqlite attempts: row[PRIORITY] != each.priority or -> nothing": ("id", 2),
+        "sqlite attempts: if row[PRIORITY] != each.priority: -> if False:": ("twice", 2),
+        "sqlite attempts: bool(row[CLAIM] == each.claim_descriptor) -> True": ("ack", 2),
+        "sqlite admin: row is None or row[1] != job.priority -> row is None": ("id", 2),
+        "sqlite queries: row is not None and row[2] == job.priority -> row is not None": ("id", 2),
     },
     "noise": {
-        "service.job_lifecycle: an ack is answered although its call of the store failed": ("ack", 2),
+        "service.dequeuer: the acks of a dequeue that failed are said to be carried out": ("attempts", 8),
+        "service.job_lifecycle: an ack is answered although its call of the store failed": ("ack", 8),
+    },
+    "counts": {
+        "sqlite scan_at: id > ? -> id >= ?": ("shown", 2),
+        "sqlite scan_at: state = ? -> state >= ?": ("shown", 8),
+        "sqlite scan_between: state = ? -> state >= ?": ("shown", 2),
+        "sqlite scan_between: priority = ? -> priority >= ?": ("shown", 2),
+        "sqlite tagged: tagged.job_id < ? -> tagged.job_id <= ?": ("shown", 2),
+        "sqlite queries: if state in states and -> if": ("shown", 2),
+        "sqlite queries: and low <= run_after_ms <= high -> nothing": ("shown", 2),
+        "sqlite queries: priority in request.priorities and -> nothing": ("shown", 2),
+        "sqlite count_between: state = ? -> state >= ?": ("stuck", 8),
+    },
+    "one worker": {
+        "sqlite candidates: ORDER BY run_after_ms, id -> ORDER BY id": ("order", 8),
+        "sqlite candidates: ORDER BY run_after_ms, id -> ORDER BY run_after_ms, id DESC": ("order", 8),
+    },
+    "many queues": {
+        "sqlite candidates: queue_id = ? -> queue_id >= ?": ("id", 2),
+        "sqlite ready_jobs: rows[start : start + request.limit] -> rows[start:]": ("limit", 2),
+    },
+    "operators": {
+        "sqlite oldest: priority = ? -> priority >= ?": ("attempts", 8),
+        "sqlite oldest: ORDER BY run_after_ms, id LIMIT ? -> AND ? > 0": ("limit", 8),
+        "sqlite clear_moved_to: moved_to = NULL -> moved_to = moved_to": ("state", 8),
+        "sqlite dead_letters: row[2] in GOES and link -> link": ("lost", 8),
+    },
+    "schedules": {
+        "shards.keys.key_router: a firing leaves no mark": ("schedule", 8),
+        "schedules.firer: a schedule fires two seconds early": ("schedule", 2),
+    },
+    "a long pause": {
+        "service.queue_limits: a pause is overlooked": ("paused", 8),
+    },
+    "a wrong clock": {
+        "cluster.clocks: the time is that of the server's own clock, whatever the others say": ("early", 8),
+    },
+    "keyed on two servers": {
+        "shards.keys.homes_record: a key has its home by chance": ("key", 2),
+    },
+    "a steady pace": {
+        "service.queue_limits: jobs are handed out without tokens": ("rate", 8),
+    },
+    "a further shard": {
+        "sqlite keyed_jobs: bool(offer.only_if_known or offer.schedule) -> bool(offer.schedule)": ("chain", 8),
     },
 }

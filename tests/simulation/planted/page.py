@@ -10,6 +10,7 @@ from tests.simulation.plan import Plan
 from tests.simulation.planted.catalogue import Entry, entries, pairing
 from tests.simulation.planted.plans import PLANS
 from tests.simulation.planted.reasons import Reason
+from tests.simulation.planted.sentences import WHY
 
 PAGE = Path(__file__).parents[3] / "docs" / "simulation-faults.md"
 _HEAD = """# Planted faults
@@ -34,6 +35,7 @@ def page() -> str:
     all_of_them = entries()
     planted = [each for each in all_of_them.values() if each.is_planted]
     others = [each for each in all_of_them.values() if not each.is_planted]
+    sentences = {name: sentence for sentence, names in WHY.items() for name in names}
     return "\n".join(
         [
             _HEAD,
@@ -56,12 +58,17 @@ def page() -> str:
             *_table(("reason", "what it means", "guards"), _reason_rows(others)),
             "",
             "Guards of SQLite and above the stores that no plan finds. "
-            "`open` ones were tried little or not at all: one seed of one or two plans, which may not reach them; "
-            "most of the other reasons are readings of the code, which no run has tried to disprove:",
+            "`open` ones were tried with one to four plans, most of them with one seed, without a sign of them. "
+            "What has a sentence was looked into one by one; "
+            "the other reasons are readings of the code, which no run has tried to disprove:",
             "",
             *_table(
-                ("guard", "reason"),
-                [(_code(each.name), _word(each)) for each in others if each.change.store == "sqlite"],
+                ("guard", "reason", "why"),
+                [
+                    (_code(each.name), _word(each), sentences.get(each.name, ""))
+                    for each in others
+                    if each.change.store == "sqlite"
+                ],
             ),
             "",
             "Guards that only other stores have:",

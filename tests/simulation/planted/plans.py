@@ -39,6 +39,7 @@ PLANS: Mapping[str, Plan] = {
     "a long pause": _plan("limits", minutes=2.0),
     "keyed on two servers": _plan("keyed", servers=2),
     "operators": _plan("dead_letters", servers=2, shards=1, minutes=1.0, faults=_again("slow", 6.0, 4.0, 0.1, 60.0)),
+    "a further shard": _plan("keyed", servers=2, minutes=1.0, faults=[Fault("add_shard", 15.0, 1.0)]),
     "limits": _plan("limits", servers=2),
     "many queues": _plan("many_queues"),
     "a steady pace": _plan("many_queues", minutes=1.5),

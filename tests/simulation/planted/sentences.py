@@ -1,0 +1,93 @@
+"""Why no plan finds it, in a sentence, of the guards that were looked into one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+WHY: Mapping[str, tuple[str, ...]] = {
+    "counts that are too high are not judged, since servers bring jobs by themselves": (
+        "sqlite count_between: priority = ? -> priority >= ?",
+        "sqlite count_between: queue_id = ? -> queue_id >= ?",
+    ),
+    "a millisecond early lies within the time that the answer takes, which the checker allows": (
+        "sqlite candidates: run_after_ms <= ? -> run_after_ms <= ? + 1",
+        "sqlite expired_claims: claim_expires_at_ms < ? -> claim_expires_at_ms <= ?",
+        "sqlite expired_claims_of_others: claim_expires_at_ms < ? -> claim_expires_at_ms <= ?",
+        "sqlite expired_claims_of: claim_expires_at_ms < ? -> claim_expires_at_ms <= ?",
+    ),
+    "a job that comes a millisecond late breaks no rule": ("sqlite candidates: run_after_ms <= ? -> run_after_ms < ?",),
+    "what counts and scans leave out is judged only of jobs whose time has long come": (
+        "sqlite count_between: run_after_ms <= ? -> run_after_ms < ?",
+        "sqlite count_between: run_after_ms >= ? -> run_after_ms > ?",
+        "sqlite scan_between: run_after_ms <= ? -> run_after_ms < ?",
+        "sqlite queries: return (now_ms + 1, MAX_TIME_MS) -> return (now_ms, MAX_TIME_MS)",
+    ),
+    "a claim passes over a job whose time is over, and a later round of maintenance ends it": (
+        "sqlite expired_jobs: expiry.expires_at_ms <= ? -> expiry.expires_at_ms < ?",
+    ),
+    "which of the failed jobs a call takes is not judged, only how many": (
+        "sqlite oldest: ORDER BY run_after_ms, id -> ORDER BY id",
+    ),
+    "the checker knows the smallest crash budget that a queue may have had, and allows more": (
+        "sqlite attempts: 0 < rules.crash_budget <= crashes -> 0 < rules.crash_budget < crash",
+        "sqlite attempts: rules.get(names[row[1]]) -> rules.default",
+    ),
+    "no rule says that a job that fails must have a dead letter": (
+        "sqlite attempts: if rules.dead_letters: -> if False:",
+        'sqlite attempts: DEAD_LETTER_PENDING_MS if name == "fail_and_mark"  -> None',
+        'sqlite attempts: "fail_and_mark" if rules.dead_letters else "fail" -> "fail"',
+        "sqlite admin: [letters.going[job_id] for job_id in ids if job_id -> []",
+    ),
+    "each round of maintenance copies the same jobs anew, for ever at one moment": (
+        "sqlite clear_dead_letter_pending: claim_expires_at_ms = NULL -> claim_expires_at_ms = claim_ex",
+    ),
+    "no part names a letter twice in one call: the service sends each name once": (
+        "sqlite dead_letters: del rows[job.id]  # named twice -> pass  # named twice",
+    ),
+    "none of these plans drains a shard on which dead letters wait, so no letter lies elsewhere": (
+        "sqlite dead_letters: if ref is not None and ref.shard == session.shard_ -> if ref is not None",
+        "sqlite dead_letters: for row, letter_elsewhere in _originals(session, l -> for row, letter_elsewhere in (",
+    ),
+    "it shows beside servers of a version before, and all simulated ones are of this one": (
+        "sqlite dead_letters: if marks_originals: -> if True:",
+    ),
+    "how long a job is kept whose dead letter was sent back is not judged": (
+        'sqlite dead_letters: session.run_of("note_cancelled", (), [job_id]) -> pass',
+    ),
+    "no rule ties a job to the one that its dead letter was sent back as": (
+        "sqlite admin: for row in rows if row[2] != REPLAYED] -> for row in rows]",
+    ),
+    "the dead letters of the parts have no dead-letter queue of their own, so no letter has a copy": (
+        "sqlite dead_letters: (ref.id not in links or links[ref.id][MOVED_TO] is -> True",
+    ),
+    "no plan changes the homes of keys while operators retry or send back": (
+        "sqlite admin: queue_by_homes(session, queue, homes_version), _li -> session.queue_id(queue), _list",
+        "sqlite dead_letters: queue_by_homes(session, queue, homes_version) -> nothing",
+    ),
+    "a search holds each job against all its tags again, so a wider index only reads more": (
+        "sqlite tagged: tagged.tag = ? -> tagged.tag >= ?",
+    ),
+    "pages then leave out jobs, and what a search leaves out is not judged": (
+        "sqlite tagged: ORDER BY tagged.job_id DESC -> ORDER BY 1",
+    ),
+    "only an item is claimed by its name, alone, and the service has looked it up before": (
+        "sqlite listed: queue_id = ? -> queue_id > 0 * ?",
+        "sqlite ready_jobs: if row and row[1] != job.priority: -> if False:",
+        "sqlite ready_jobs: rows[job.id] = (*row, _IN_PROGRESS) -> nothing",
+        "sqlite ready_jobs: elif job.id not in alive: -> elif False:",
+        "sqlite ready_jobs: elif state == WAITING: -> elif False:",
+        "sqlite ready_jobs: elif row[2] > now_ms: -> elif False:",
+        "sqlite ready_jobs: elif row[2] > now_ms: -> elif row[2] >= now_ms:",
+        "sqlite ready_jobs: elif len(batch) >= room: -> elif len(batch) > room:",
+    ),
+    "no part retries a job that was stored with a send id": (
+        "sqlite forget_send_ids: until_ms <= ? -> until_ms <= 0 * ?",
+        "sqlite forget_send_ids: until_ms <= ? -> until_ms >= 0 * ?",
+    ),
+    "no bound of pending jobs is judged: servers count them seconds late": (
+        "service.job_lifecycle: a full queue takes jobs",
+    ),
+    "no part sends a dead letter with a body in a tier back": (
+        "sqlite dead_letters: share(session, {new_id: job.id}) -> pass",
+    ),
+}
