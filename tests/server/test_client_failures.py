@@ -7,7 +7,7 @@ import contextlib
 import signal
 import time
 import traceback
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -198,24 +198,25 @@ async def test_a_server_that_comes_back_is_found_again() -> None:
 # -- slow ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("timeout", [0.1, 0.4])
+@pytest.mark.parametrize("timeout", [0.4, 0.8])
 async def test_no_call_takes_longer_than_its_timeout(timeout: float) -> None:
+    """A busy machine needs a part of it to make a new connection."""
     async with behind_proxy() as (_, proxy, client):
         await client.queue_names()
         proxy.black_hole()
-        expected = [
-            (client.queue_names(timeout=timeout), errors.ServerUnreachable),
-            (client.count(PENDING, timeout=timeout), errors.ServerUnreachable),
-            (client.enqueue("mail", Job(b""), timeout=timeout), errors.OutcomeUnknown),
-            (client.enqueue("mail", [Job(b"")] * 2, timeout=timeout), errors.OutcomeUnknown),
-            (client.ack("mail", [Ack("mail:s1:p1:1790000000000000")], timeout=timeout), errors.OutcomeUnknown),
-            (client.dequeue(DequeueRequest("mail", 1), timeout=timeout), errors.OutcomeUnknown),
-            (client.create_queue("mail", timeout=timeout), errors.OutcomeUnknown),
+        expected: list[tuple[Callable[..., Awaitable[Any]], type[errors.PinLaterError]]] = [
+            (client.queue_names, errors.ServerUnreachable),
+            (partial(client.count, PENDING), errors.ServerUnreachable),
+            (partial(client.enqueue, "mail", Job(b"")), errors.OutcomeUnknown),
+            (partial(client.enqueue, "mail", [Job(b"")] * 2), errors.OutcomeUnknown),
+            (partial(client.ack, "mail", [Ack("mail:s1:p1:1790000000000000")]), errors.OutcomeUnknown),
+            (partial(client.dequeue, DequeueRequest("mail", 1)), errors.OutcomeUnknown),
+            (partial(client.create_queue, "mail"), errors.OutcomeUnknown),
         ]
         for call, error in expected:
             begun_s = time.monotonic()
             with pytest.raises(error, match=r"no answer within .* s|no connection within the time-out"):
-                await call
+                await call(timeout=timeout)
             took_s = time.monotonic() - begun_s
             assert timeout * 0.45 <= took_s < slower(time.monotonic) * (timeout + 2.0)  # half, where no pause fits in
 
