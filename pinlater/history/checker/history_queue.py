@@ -45,8 +45,15 @@ class SettingHistory:
             changes.append(_Change(changes[-1].begin_ms, end_ms, value))
 
     def changed(self, value: str | None, begin_ms: float, end_ms: float) -> None:
-        """A call changed it; `end_ms` is inf where that may not be so."""
+        """A call changed it; `end_ms` is inf while, and where, that may not be so."""
+        self.withdrawn(value, begin_ms)
         self._changes.append(_Change(begin_ms, end_ms, value))
+
+    def withdrawn(self, value: str | None, begin_ms: float) -> None:
+        """The call that might have changed it did not."""
+        change = _Change(begin_ms, inf, value)
+        if change in self._changes:
+            self._changes.remove(change)
 
     def values(self, from_ms: float, to_ms: float) -> list[str | None]:
         """All that may have held at some time from `from_ms` to `to_ms`; None among them: one that is not known."""
@@ -92,6 +99,10 @@ class HistoryQueue:
     def changed(self, key: str, value: str | None, begin_ms: float, end_ms: float) -> None:
         self.setting(key).changed(value, begin_ms, end_ms)
         self._take_limit(key, value)
+        self._is_stale = True
+
+    def withdrawn(self, key: str, value: str | None, begin_ms: float) -> None:
+        self.setting(key).withdrawn(value, begin_ms)
         self._is_stale = True
 
     def _take_limit(self, key: str, value: str | None) -> None:

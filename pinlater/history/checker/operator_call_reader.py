@@ -5,11 +5,12 @@ An answer says how many jobs were changed, not which. So each job that the filte
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from math import inf
 from typing import Any
 
 from pinlater.history.checker.history_judge import Handling, HistoryJudge, OpenCall
+from pinlater.history.checker.history_queue import HistoryQueue
 from pinlater.history.checker.job_machine import Change, ManyChanged, Phase
 from pinlater.history.checker.queue_limit_rules import QueueLimitRules
 from pinlater.history.checker.verdict import Violation
@@ -46,7 +47,7 @@ class OperatorCallReader:
                 "createQueue": Handling(self._nothing),
                 "deleteQueue": Handling(self._queue_deleted, self._queue_maybe_deleted, self._many_begin),
                 "getQueues": Handling(self._queues_shown),
-                "updateQueue": Handling(self._queue_updated, self._queue_maybe_updated),
+                "updateQueue": Handling(self._queue_updated, self._queue_maybe_updated, self._queue_update_begins),
                 "updateShard": Handling(self._shard_updated, self._shard_maybe_updated),
                 "retryFailedJobs": Handling(self._retried, self._maybe_retried, self._many_begin),
                 "deleteJobs": Handling(self._deleted, self._maybe_deleted, self._many_begin),
@@ -73,23 +74,31 @@ class OperatorCallReader:
             settings = {key: value.get("value", "") for key, value in view.get("settings", {}).items()}
             self._judge.queue(view.get("name", "")).seen(settings, call.begin_ms, call.end_ms)
 
+    def _queue_update_begins(self, call: OpenCall) -> None:
+        """From now on servers may go by it, although nobody has been told."""
+        for facts, key, value in self._updates(call):
+            facts.changed(key, value, call.begin_ms, inf)
+
     def _queue_updated(self, call: OpenCall, answer: Any) -> None:
-        self._update(call, call.end_ms)
+        for facts, key, value in self._updates(call):
+            facts.changed(key, value, call.begin_ms, call.end_ms)
 
     def _queue_maybe_updated(self, call: OpenCall) -> None:
-        if call.end_ms == inf:
-            self._update(call, inf)
+        if call.end_ms != inf:
+            for facts, key, value in self._updates(call):
+                facts.withdrawn(key, value, call.begin_ms)
 
-    def _update(self, call: OpenCall, end_ms: float) -> None:
+    def _updates(self, call: OpenCall) -> Iterator[tuple[HistoryQueue, str, str | None]]:
+        """Settings of queues, and what each is to become; None: that is not known."""
         request = call.request
         name, settings = request.get("queueName", ""), request.get("settings") or {}
         is_of_all = name == _DEFAULTS
         for queue in self._judge.queues() if is_of_all else [name]:
             facts = self._judge.queue(queue)
             for key, value in settings.items():
-                facts.changed(key, None if is_of_all else value, call.begin_ms, end_ms)
+                yield facts, key, None if is_of_all else value
             for key in request.get("unset") or ():
-                facts.changed(key, None, call.begin_ms, end_ms)
+                yield facts, key, None
 
     def _shard_updated(self, call: OpenCall, answer: Any) -> None:
         if call.request.get("dequeueOnly") or call.request.get("giveUp"):
