@@ -32,6 +32,7 @@ from pinlater.access.tokens import TokenBook
 from pinlater.alarms.flow_watch import FlowWatch
 from pinlater.alarms.judge import CERTIFICATE_ENDS, JUDGE_EVERY_MS, TIERS_AWAY, Judge
 from pinlater.alarms.webhooks import AlarmWebhooks
+from pinlater.beat import Beat
 from pinlater.bodies.body_engine import Bodies, StoreInvalid
 from pinlater.cluster.blocked_chains import EVERY_MS as CHAINS_MS
 from pinlater.cluster.blocked_chains import BlockedChains
@@ -129,7 +130,8 @@ class ServerProcess:
         self._tolerance_ms = config.clock_tolerance_ms
         self._folder = folder = data_folder(config)
         self.metrics = metrics = Metrics()
-        self._periodic = Periodic()
+        beat = Beat()
+        self._periodic = Periodic(beat=beat)
         server, started_ms = name_of_server(folder), clock.now_ms()
         me = ServerName(server, str(os.getpid()), config.advertise or address, started_ms)
         priorities = tuple(range(1, config.priorities + 1))
@@ -138,7 +140,7 @@ class ServerProcess:
         settings = settings_map.service_settings(config)
         self._bodies = self._new_bodies(config)
         wrap = None if self._bodies is None else self._bodies.wrap
-        self._members = shards = shard_set(config, known, metrics, clock, clock.steady, wrap)
+        self._members = shards = shard_set(config, known, metrics, clock, clock.steady, wrap, beat)
         self._queues = queues = QueueDirectory(shards, clock, queue_defaults(settings), queue_file(config))
         self._pending = pending = PendingCounts(shards, queues, clock, priorities)
         self._quotas = QuotaBalancer(shards, queues, clock, priorities)
@@ -264,6 +266,7 @@ class ServerProcess:
                 *body_tasks,
             ),
             MaintenanceSettings(interval_ms=config.maintenance_interval_ms),
+            queues.is_empty,
         )
 
     def _new_bodies(self, config: Config) -> Bodies | None:
@@ -460,12 +463,12 @@ def keep_up(
     queues.on_change(balance_while_limited)
     balance_while_limited("")
     every(POLL_MS, "queues", queues.poll)
-    every(POLL_MS, "pending", pending.poll)
+    every(POLL_MS, "pending", pending.poll, rests=lambda: not queues.bounded())
     every(membership.renew_every_ms, "leases", membership.renew)
     every(LOOK_EVERY_MS, "homes", homes_change.look)
     every(CLOCKS_MS, "clocks", judge_clocks)
-    every(STATS_MS, "stats", stats.tick)
-    every(CHAINS_MS, "chains", blocked_chains.tick)
+    every(STATS_MS, "stats", stats.tick, rests=queues.is_empty)
+    every(CHAINS_MS, "chains", blocked_chains.tick, rests=queues.is_empty)
 
 
 def server_tls(config: Config) -> tuple[ServerTls | None, PeerTls | None]:

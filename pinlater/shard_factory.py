@@ -13,6 +13,7 @@ from pathlib import Path
 import structlog
 
 from pinlater.backends.base import Shard
+from pinlater.beat import Beat
 from pinlater.clock import Clock, SystemClock
 from pinlater.config import Config, StoreConfig
 from pinlater.data_folder.identity import RecordBroken, remember
@@ -81,8 +82,10 @@ def shard_set(
     clock: Clock | None = None,
     steady: Clock | None = None,
     outermost: Callable[[Shard], Shard] | None = None,
+    beat: Beat | None = None,
 ) -> ShardSet:
-    """The shards of a configuration, each with its chain, not yet opened. StartRefused. `outermost` wraps each chain.
+    """The shards of a configuration, each with its chain, not yet opened. StartRefused. `outermost` wraps each chain;
+    `beat` is that of the process.
 
     Claims go by `clock`; pauses, and the skews of the stores' clocks, by `steady`, which nobody sets.
     """
@@ -99,7 +102,7 @@ def shard_set(
         )
         for store in config.stores
     ]
-    return ShardSet(handles, steady, known_stores=known)
+    return ShardSet(handles, steady, known_stores=known, beat=beat)
 
 
 def data_folder(config: Config) -> Path:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
 import structlog
@@ -132,8 +132,8 @@ _OWN = tuple(each.name for each in fields(Lease) if each.name != "more")
 
 def encode(lease: Lease) -> bytes:
     """The body of its key-value entry."""
-    plain = asdict(lease)
-    return json.dumps({**plain.pop("more"), **plain}, separators=(",", ":")).encode()
+    plain = {name: getattr(lease, name) for name in _OWN}
+    return json.dumps({**lease.more, **plain}, separators=(",", ":")).encode()
 
 
 def decode(body: bytes) -> Lease:

@@ -1,15 +1,15 @@
-"""The clockwork of background jobs: APScheduler's, with one entry for some jobs of one interval.
+"""The clockwork of background jobs: APScheduler's, with one entry for many jobs.
 
 A run that is not over when the next one is due is not begun a second time. An error is logged and changes nothing.
 
-Most jobs find nothing to do most of the time, and then their wake-up is what they cost. So those of one interval share
-it, AT_ONCE of them at most: more would keep a caller waiting.
+Most jobs find nothing to do most of the time, and then their wake-up is what they cost. So jobs share it, TOGETHER of
+them at most, and each is up to a tenth of its interval early or late for that. No more than AT_ONCE of them begin in
+one turn of the loop, so that no caller waits for all.
 """
 
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from itertools import count
@@ -18,32 +18,53 @@ import structlog
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from apscheduler.triggers.base import BaseTrigger
 
+from pinlater.beat import Beat
 from pinlater.eager import EagerTask
 
 _log = structlog.get_logger("pinlater.periodic")
-_LOOK_EVERY_S = 1.0
 AT_ONCE = 8
 """Jobs that begin in one turn of the loop."""
 
+_LOOK_EVERY_S = 1.0
+TOGETHER = 32
+"""Jobs that share a wake-up. The background jobs of a process with one shard are fewer; with more shards they are
+spread, as are what they ask of the stores.
+"""
+
+RESTED = 10
+"""How many times longer the interval is of a job that rests: it has next to nothing to do."""
+
+Run = Callable[[], Awaitable[None]]
+
+OFF = 0.1
+"""How much sooner or later than its interval a job may run, as a part of that."""
+
 
 class Every(BaseTrigger):  # type: ignore[misc]
-    """So long after now: after a leap of the clock nothing is made up for, however many runs were missed."""
+    """On a beat about so long after now: after a leap of the clock nothing is made up for, however much was missed."""
 
-    def __init__(self, interval: timedelta) -> None:
+    def __init__(self, interval: timedelta, beat: Beat) -> None:
         self.interval = interval
+        self._beat = beat
 
     def get_next_fire_time(self, previous: datetime | None, now: datetime) -> datetime:
-        return now + self.interval
+        return now + self.pause()
+
+    def pause(self) -> timedelta:
+        """From now to that beat."""
+        now_s = asyncio.get_running_loop().time()
+        return timedelta(seconds=self._beat.pause_s(self.interval.total_seconds(), now_s))
 
 
 class _Job(EagerTask):
     """One of them, and its run that is under way, if any."""
 
-    __slots__ = ("begins_s", "name", "run")
+    __slots__ = ("begun_s", "interval_s", "name", "rests", "run")
 
-    def __init__(self, name: str, run: Callable[[], Awaitable[None]], begins_s: float) -> None:
+    def __init__(self, name: str, interval_s: float, run: Run, rests: Callable[[], bool]) -> None:
         super().__init__(asyncio.get_running_loop())
-        self.name, self.run, self.begins_s = name, run, begins_s
+        self.name, self.interval_s, self.run, self.rests = name, interval_s, run, rests
+        self.begun_s = self._loop.time()
 
     async def run_once(self) -> None:
         try:
@@ -53,58 +74,86 @@ class _Job(EagerTask):
 
 
 class _Round:
-    """Jobs of one interval that begin together."""
+    """Jobs that share wake-ups, as often as the most frequent of them runs."""
 
-    def __init__(self, number: int, interval: timedelta) -> None:
-        self.id, self.interval = str(number), interval
+    def __init__(self, number: int, beat: Beat) -> None:
+        self.id = str(number)
         self.jobs: dict[str, _Job] = {}
+        self.every = Every(timedelta.max, beat)
+
+    def takes(self, interval_s: float) -> bool:
+        """Whether there is room for a job, and all would still run about as often as they should."""
+        step_s = min([interval_s, *(job.interval_s for job in self.jobs.values())])
+        return len(self.jobs) < TOGETHER and all(
+            abs(each_s - step_s * round(each_s / step_s)) <= OFF * each_s
+            for each_s in {interval_s, *(job.interval_s for job in self.jobs.values())}
+        )
+
+    def add(self, job: _Job) -> None:
+        self.jobs[job.name] = job
+        self.set_interval()
+
+    def set_interval(self) -> None:
+        """After jobs came or went."""
+        self.every.interval = timedelta(seconds=min(job.interval_s for job in self.jobs.values()))
+
+    def due(self, now_s: float) -> list[_Job]:
+        """Those for which no later wake-up is nearer to the time at which they are due."""
+        before_s = now_s + self.every.interval.total_seconds() / 2
+        return [
+            job
+            for job in self.jobs.values()
+            if job.begun_s + job.interval_s <= before_s
+            and (job.begun_s + job.interval_s * RESTED <= before_s or not job.rests())
+        ]
 
 
 class Periodic:
-    """Runs what was added, from `start` to `close`, on the running event loop."""
+    """Runs what was added, from `start` to `close`, on the running event loop. `beat`: that of the process."""
 
-    def __init__(self, scheduler: AsyncIOScheduler | None = None) -> None:
+    def __init__(self, scheduler: AsyncIOScheduler | None = None, beat: Beat | None = None) -> None:
         self._scheduler = scheduler or AsyncIOScheduler(timezone="UTC")
+        self._beat = beat or Beat()
         self._rounds: list[_Round] = []
         self._numbers = count(1)
         self._running: list[_Job] = []
-        """Those that were under way at the end of the last round, also of some that were taken away."""
+        """Those that were under way at the last wake-up, also of some that were taken away."""
 
         self._look: asyncio.TimerHandle | None = None
         self.is_stopping = False
 
-    def every(self, interval_ms: int, name: str, run: Callable[[], Awaitable[None]]) -> None:
-        """Add one, also later. `name` is for the log, and unlike all others.
+    def every(self, interval_ms: int, name: str, run: Run, *, rests: Callable[[], bool] = lambda: False) -> None:
+        """Add one, also later. `name` is for the log, and unlike all others. While it `rests` it runs RESTED times less
+        often.
 
-        The first run comes after half the interval to one and a half, so that processes do not begin together.
+        The first run comes after half the interval to one and a half.
         """
-        interval = timedelta(milliseconds=interval_ms)
-        begins_s = asyncio.get_running_loop().time() + interval_ms / 2000
-        self._round_of(interval).jobs[name] = _Job(name, run, begins_s)
-
-    def _round_of(self, interval: timedelta) -> _Round:
-        """One that has room."""
+        job = _Job(name, interval_ms / 1000, run, rests)
         for each in self._rounds:
-            if each.interval == interval and len(each.jobs) < AT_ONCE:
-                return each
-        new = _Round(next(self._numbers), interval)
+            if each.takes(job.interval_s):
+                each.add(job)
+                self._bring_forward(each, datetime.now(UTC) + each.every.pause())
+                return
+        new = _Round(next(self._numbers), Beat() if self._rounds else self._beat)
+        new.add(job)
         self._rounds.append(new)
         self._scheduler.add_job(
             self._begin,
-            Every(interval),
-            next_run_time=datetime.now(UTC) + interval * random.uniform(0.5, 1.0),
+            new.every,
+            next_run_time=datetime.now(UTC) + new.every.pause(),
             args=(new,),
             id=new.id,
             misfire_grace_time=None,
             coalesce=True,
         )
-        return new
 
     def end(self, name: str) -> None:
         """Take one away; a run under way goes on."""
         (found,) = [each for each in self._rounds if name in each.jobs]
         del found.jobs[name]
-        if not found.jobs:
+        if found.jobs:
+            found.set_interval()
+        else:
             self._rounds.remove(found)
             self._scheduler.remove_job(found.id)
 
@@ -128,23 +177,40 @@ class Periodic:
             self._scheduler.shutdown(wait=False)
             await asyncio.sleep(0)
 
+    def _bring_forward(self, round_of: _Round, latest: datetime) -> None:
+        """Its next run is no later than that."""
+        for entry in self._scheduler.get_jobs():
+            if entry.id == round_of.id and entry.next_run_time > latest:
+                entry.modify(next_run_time=latest)
+
     def _look_at_clock(self) -> None:
         """The schedule goes by the clock of the machine; when that was set back, the next runs are brought forward."""
         now = datetime.now(UTC)
-        for entry in self._scheduler.get_jobs():
-            if entry.next_run_time > now + 2 * entry.trigger.interval:
-                entry.modify(next_run_time=now)
+        for each in self._rounds:
+            self._bring_forward(each, now + 2 * each.every.interval)
+        self._look_later()
+
+    def _look_later(self) -> None:
+        """Not at all while jobs run meanwhile: then the clock is as it was."""
+        if self._look is not None:
+            self._look.cancel()
         self._look = asyncio.get_running_loop().call_later(_LOOK_EVERY_S, self._look_at_clock)
 
     async def _begin(self, jobs_of: _Round) -> None:
         """A coroutine, as APScheduler runs other functions on threads. It waits for none of them."""
-        if self.is_stopping:
-            return
         now_s = asyncio.get_running_loop().time()
+        self._look_later()
         self._running = [job for job in self._running if not job.is_done]
-        busy = {job.name for job in self._running}
-        for job in list(jobs_of.jobs.values()):
-            if job.name not in busy and job.begins_s <= now_s:
+        for place, job in enumerate(jobs_of.due(now_s)):
+            if place and place % AT_ONCE == 0:
+                await asyncio.sleep(0)  # calls get their turn
+            if self.is_stopping:
+                return
+            job.begun_s = now_s
+            if jobs_of.jobs.get(job.name) is job and not self._is_running(job.name):
                 job.start(job.run_once())
                 if not job.is_done:
                     self._running.append(job)
+
+    def _is_running(self, name: str) -> bool:
+        return any(job.name == name and not job.is_done for job in self._running)

@@ -11,7 +11,7 @@ from how long the steps before took: in a store that is slow, or busy with other
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -76,8 +76,11 @@ class MaintenanceRunner:
         membership: Membership,
         tasks: Sequence[Task],
         settings: MaintenanceSettings,
+        rests: Callable[[], bool] = lambda: False,
     ) -> None:
+        """`rests`: whether there are no jobs that could be due."""
         self._periodic = periodic
+        self._rests = rests
         self._members = members
         self._membership = membership
         self._tasks = {task.name: task for task in tasks}
@@ -98,7 +101,10 @@ class MaintenanceRunner:
         for name in self._tasks:
             for shard_id in sorted(ids - self._scheduled):
                 self._periodic.every(
-                    self._settings.interval_ms, f"{name} {shard_id}", partial(self.run, name, shard_id)
+                    self._settings.interval_ms,
+                    f"{name} {shard_id}",
+                    partial(self.run, name, shard_id),
+                    rests=self._rests,
                 )
             for shard_id in sorted(self._scheduled - ids):
                 self._periodic.end(f"{name} {shard_id}")

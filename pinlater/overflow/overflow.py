@@ -80,8 +80,11 @@ class Overflow:
         await self.look()
         if periodic is not None:
             periodic.every(LOOK_EVERY_MS, "overflow_owner", self.look)
-            periodic.every(LOOK_EVERY_MS, "overflow_tidy", self.tidy)
-            periodic.every(MOVE_EVERY_MS, "overflow_move", self.move)
+            periodic.every(LOOK_EVERY_MS, "overflow_tidy", self.tidy, rests=self._is_elsewhere)
+            periodic.every(MOVE_EVERY_MS, "overflow_move", self.move, rests=self._is_elsewhere)
+
+    def _is_elsewhere(self) -> bool:
+        return not self.is_owner
 
     async def look(self) -> None:
         """Take the file over where nobody has it; learn where the owners are."""

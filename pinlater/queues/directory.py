@@ -104,6 +104,10 @@ class QueueDirectory:
         """The queues that are there, a copy."""
         return set(self._names)
 
+    def is_empty(self) -> bool:
+        """Whether there is no queue."""
+        return not self._names
+
     def has(self, queue: str) -> bool:
         return queue in self._names
 

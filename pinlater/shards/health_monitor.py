@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import structlog
 
+from pinlater.beat import Beat
 from pinlater.clock import Clock
 from pinlater.errors import PinLaterError, StoreFull, StoreRefused, StoreReplaced
 from pinlater.shards.handle import ShardHandle
@@ -20,6 +21,9 @@ _log = structlog.get_logger("pinlater.shards")
 
 PING = "ping"
 PING_TIMEOUT_MS = 2_000
+PINGED_TOGETHER = 8
+"""Shards that are pinged on the same beat; more of them would keep callers waiting."""
+
 ROOM_KIND, ROOM_BYTES, ROOM_KEPT_MS = "room", 64 << 10, 60_000
 """An entry of that kind and size is written, and removed, to see whether a store that was full has room again. Not
 every store can tell otherwise: MariaDB says that a table cannot grow only to who makes it grow.
@@ -31,10 +35,13 @@ Step = Callable[[ShardHandle], Awaitable[None]]
 class HealthMonitor:
     """Pings every shard each interval, one that is being probed more often, and one that refuses at once."""
 
-    def __init__(self, clock: Clock, interval_ms: int, *, open_late: Step, let_in: Step) -> None:
-        """`open_late` opens a shard that could not be opened before; `let_in` follows the last probe."""
+    def __init__(self, clock: Clock, interval_ms: int, beat: Beat, *, open_late: Step, let_in: Step) -> None:
+        """`open_late` opens a shard that could not be opened before; `let_in` follows the last probe. `beat`: that of
+        the process.
+        """
         self._clock = clock
         self._interval_s = interval_ms / 1000
+        self._beat = beat
         self._open_late = open_late
         self._let_in = let_in
         self._me = secrets.token_hex(8)
@@ -44,7 +51,9 @@ class HealthMonitor:
     def start(self, handles: Sequence[ShardHandle]) -> None:
         for handle in handles:
             handle.on_refusal = self._confirm
-        self._watches = [asyncio.create_task(self._watch(handle)) for handle in handles]
+        others = [Beat() for _ in handles[PINGED_TOGETHER::PINGED_TOGETHER]]
+        beats = [each for each in (self._beat, *others) for _ in range(PINGED_TOGETHER)]
+        self._watches = [asyncio.create_task(self._watch(*each)) for each in zip(handles, beats, strict=False)]
 
     async def close(self) -> None:
         tasks = [*self._watches, *self._confirming.values()]
@@ -53,10 +62,12 @@ class HealthMonitor:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _watch(self, handle: ShardHandle) -> None:
+    async def _watch(self, handle: ShardHandle, beat: Beat) -> None:
+        now_s = asyncio.get_running_loop().time
         while True:
+            pause_s = beat.pause_s(self._interval_s, now_s())
             gap_s = handle.health.probe_gap_ms / 1000
-            await asyncio.sleep(min(gap_s, self._interval_s) if handle.health.is_probing else self._interval_s)
+            await asyncio.sleep(min(gap_s, pause_s) if handle.health.is_probing else pause_s)
             await self.check(handle)
 
     async def check(self, handle: ShardHandle) -> None:

@@ -12,6 +12,7 @@ from functools import partial
 
 import structlog
 
+from pinlater.beat import Beat
 from pinlater.clock import Clock
 from pinlater.errors import NoHealthyShards, PinLaterError, ShardConnectionFailed, StoreRefused, StoreReplaced
 from pinlater.shards.handle import NOT_TRIED, ShardHandle, outage_text
@@ -35,8 +36,11 @@ class ShardSet:
         *,
         known_stores: Mapping[str, str] | None = None,
         watch_interval_ms: int = WATCH_INTERVAL_MS,
+        beat: Beat | None = None,
     ) -> None:
-        """`known_stores`: the store id that each shard id had before; another one is refused."""
+        """`known_stores`: the store id that each shard id had before; another one is refused. `beat`: that of the
+        process.
+        """
         self.all = list(handles)
         self._healthy: list[ShardHandle] | None = None
         self._healthy_of = 0
@@ -47,7 +51,9 @@ class ShardSet:
         """Awaited before a shard comes in, at the start and whenever it comes back; an error keeps it out."""
         self._known = dict(known_stores or {})
         self._has_begun = False
-        self._monitor = HealthMonitor(clock, watch_interval_ms, open_late=self._open_late, let_in=self.let_in)
+        self._monitor = HealthMonitor(
+            clock, watch_interval_ms, beat or Beat(), open_late=self._open_late, let_in=self.let_in
+        )
         for handle in self.all:
             handle.is_alone = partial(self._is_alone, handle)
             handle.on_health_change = self._health_changed

@@ -28,7 +28,6 @@ class ScheduledJob:
     ) -> None:
         self.id, self.trigger = id, trigger
         self._func, self._args = func, args
-        self._interval_s = trigger.interval.total_seconds()
         self._due_s = virtual_seconds(next_run_time)
         self._timer: asyncio.TimerHandle | None = None
         self._runs: set[asyncio.Future[None]] = set()
@@ -54,7 +53,7 @@ class ScheduledJob:
 
     def _run(self) -> None:
         loop = asyncio.get_running_loop()
-        self._due_s = loop.time() + self._interval_s
+        self._due_s = loop.time() + self.trigger.interval.total_seconds()
         self._timer = loop.call_at(self._due_s, self._run)
         run = asyncio.ensure_future(self._func(*self._args))
         self._runs.add(run)

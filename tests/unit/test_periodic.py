@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 
-from pinlater.maintenance.periodic import AT_ONCE, Every, Periodic
+from pinlater.maintenance.periodic import TOGETHER, Every, Periodic
 
 FAST = 10
 BOUND_S = 5
@@ -93,14 +93,39 @@ async def test_one_that_joins_others_does_not_begin_with_their_next_run() -> Non
     late, other = Run(), Run()
     scheduler = AsyncIOScheduler(timezone="UTC")
     async with running(scheduler, other=other) as periodic:
-        others = scheduler.get_jobs()
-        periodic.every(3_600_000, "first", Run())
         periodic.every(3_600_000, "late", late)
-        (hourly,) = [job for job in scheduler.get_jobs() if job not in others]
-        hourly.modify(next_run_time=datetime.now(UTC))
         await other.until(other.times + 5)
-        assert hourly.next_run_time > datetime.now(UTC) + timedelta(minutes=1)
+        assert len(scheduler.get_jobs()) == 1
         assert late.times == 0
+
+
+async def test_a_frequent_one_does_not_wait_for_those_it_joins() -> None:
+    frequent = Run()
+    async with running() as periodic:
+        periodic.every(3_600_000, "hourly", Run())
+        periodic.every(FAST, "frequent", frequent)
+        await frequent.until(3)
+
+
+async def test_those_that_share_wake_ups_run_as_often_as_they_should() -> None:
+    intervals = {"fastest": FAST, "uneven": 3 * FAST + 3, "slow": 10 * FAST}
+    runs = {name: Run() for name in intervals}
+    scheduler = AsyncIOScheduler(timezone="UTC")
+    async with running(scheduler) as periodic:
+        for name, run in runs.items():
+            periodic.every(intervals[name], name, run)
+        assert len(scheduler.get_jobs()) == 1
+        await runs["slow"].until(4)
+    assert 3 * 10 - 1 <= runs["fastest"].times
+    assert 3 * 3 <= runs["uneven"].times <= 4 * 4 + 1
+
+
+async def test_one_that_would_run_too_often_with_others_has_wake_ups_of_its_own() -> None:
+    scheduler = AsyncIOScheduler(timezone="UTC")
+    async with running(scheduler) as periodic:
+        periodic.every(500, "queues", Run())
+        periodic.every(200, "quotas", Run())
+        assert len(scheduler.get_jobs()) == 2
 
 
 async def test_a_clock_that_is_set_back_does_not_stop_the_schedule() -> None:
@@ -117,7 +142,7 @@ async def test_some_begin_together_and_many_are_spread_over_half_an_interval() -
     periodic = Periodic(scheduler)
     before = datetime.now(UTC)
     periodic.start()
-    for number in range(10 * AT_ONCE):
+    for number in range(10 * TOGETHER):
         periodic.every(3_600_000, str(number), Run())
     after = datetime.now(UTC)
     firsts = {job.next_run_time for job in scheduler.get_jobs()}
