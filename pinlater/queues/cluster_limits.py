@@ -122,6 +122,11 @@ class RateLimiter:
 _BUSY_SHARE = 0.02
 """Counting one queue takes no more than this part of the time."""
 
+_MAX_REST_S, _SHARE_OF_ROOM = 2.0, 0.25
+"""A queue that has filled no more than this share of its bound is counted that seldom: what others add until then fills
+it only if they add all of the rest meanwhile.
+"""
+
 _RETRY_AFTER_MS = 1_000
 
 
@@ -200,11 +205,15 @@ class PendingCounts:
         healthy = self._members.healthy()
         counts = [await self._ask(healthy, queue, future, now_ms) for future in (False, True)]
         ended_s = loop.time()
-        level.next_at_s = ended_s + (ended_s - began_s) * (1 / _BUSY_SHARE - 1)
+        rest_s = (ended_s - began_s) * (1 / _BUSY_SHARE - 1)
         ready, scheduled = counts
         if ready is not None and scheduled is not None:
             level.counted = ready + scheduled
             level.changed -= before
+            allowed = self._queues.settings(queue).max_pending
+            if allowed is not None and level.counted <= allowed * _SHARE_OF_ROOM:
+                rest_s = max(rest_s, _MAX_REST_S)
+        level.next_at_s = ended_s + rest_s
 
     async def _ask(self, healthy: list[ShardHandle], queue: str, future: bool, now_ms: int) -> int | None:
         outcomes = await ask_all(

@@ -13,6 +13,7 @@ from typing import Any, Self
 
 import msgspec
 
+from pinlater.config import Config
 from tests.simulation.parts import PARTS
 from tests.simulation.parts.part import PartSettings
 
@@ -26,13 +27,14 @@ LASTS_S = (0.05, 60.0)
 MOST_POLLED = 6
 """Ways between servers and stores that do not notify, at most: each takes 25 polls a second while workers wait."""
 
-CALM_MINUTES, CALM_SERVERS, CALM_SHARDS = 60.0, 2, 3
-"""A plan that is longer has so many servers and shards at most, and renews and tidies as seldom as any: its hours are
-for what takes hours, and cost a tenth of those of a large cluster.
+CALM_MINUTES, CALM_SERVERS, CALM_SHARDS, CALM_STATS_MS = 60.0, (1, 1, 1, 2), (1, 1, 1, 2), 60_000
+"""A plan that is longer has one of these numbers of servers and shards, and renews, tidies and counts as seldom as any:
+its hours are for what takes hours, and cost a tenth of those of a large cluster.
 """
 
 INTERVALS_MS = (1_000, 1_000, 5_000, 15_000)
 LEASES_MS = (5_000, 5_000, 15_000, 30_000)
+USUAL = Config()
 TICK_MS = 10
 """Times in a plan are rounded to that, so that they can be read."""
 
@@ -64,6 +66,7 @@ class Plan:
     notifies: bool = True
     lease_ms: int = 5_000
     maintenance_interval_ms: int = 1_000
+    stats_interval_ms: int = USUAL.stats_interval_ms
     overflow: bool = False
 
     def to_json(self) -> str:
@@ -93,16 +96,20 @@ def draw(seed: int, kinds: Mapping[str, float], *, most_minutes: float = 60.0, p
     minutes = round(math.exp(rng.uniform(math.log(1.0), math.log(most_minutes))), 1)
     chosen = list(parts) or sorted(rng.sample(sorted(PARTS), min(len(PARTS), rng.randint(1, 4))))
     quiet, is_calm = max(1.0, minutes / 3), minutes > CALM_MINUTES
+    if is_calm:
+        calm = random.Random(f"calm {seed}")
+        servers, shards = calm.choice(CALM_SERVERS), calm.choice(CALM_SHARDS)
     return Plan(
         seed,
-        min(servers, CALM_SERVERS) if is_calm else servers,
-        min(shards, CALM_SHARDS) if is_calm else shards,
+        servers,
+        shards,
         minutes,
         {name: _load(rng, quiet) for name in chosen},
         _faults(rng, minutes * 60, kinds, max(1.0, minutes / 10)),
         servers * shards > MOST_POLLED or rng.random() < 0.8 or is_calm,
         max(LEASES_MS) if is_calm else rng.choice(LEASES_MS),
         max(INTERVALS_MS) if is_calm else rng.choice(INTERVALS_MS),
+        CALM_STATS_MS if is_calm else USUAL.stats_interval_ms,
         "overflow" in chosen or rng.random() < 0.2,
     )
 

@@ -86,6 +86,7 @@ def _config(plan: Plan) -> Config:
     return Config(
         lease_ms=plan.lease_ms,
         maintenance_interval_ms=plan.maintenance_interval_ms,
+        stats_interval_ms=plan.stats_interval_ms,
         overflow_bytes=OVERFLOW_BYTES if plan.overflow else 0,
         bodies=(TIER,),
         body_rules=("cold: size > 4KiB",),

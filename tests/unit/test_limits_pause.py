@@ -8,6 +8,7 @@ import pytest
 
 from pinlater.errors import DequeueRateLimited, EnqueueRejected
 from pinlater.model import Ack, Checkpoint, DequeueRequest, Job, JobFilter, JobState
+from pinlater.queues import cluster_limits
 from pinlater.queues.cluster_limits import PendingCounts
 from pinlater.queues.quota_balancer import QuotaBalancer
 from pinlater.service import ServiceSettings
@@ -254,6 +255,21 @@ async def test_what_others_enqueue_is_known_by_counting() -> None:
         await change(at, max_pending="none")
         await pending.poll()
         pending.check("mail", 1_000)
+
+
+@pytest.mark.parametrize(("jobs", "looks"), [(2, 1), (3, 3)])
+async def test_a_queue_that_is_nearly_empty_is_counted_less_often(
+    jobs: int, looks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_limits, "_BUSY_SHARE", 1.0)
+    async with stand() as at:
+        await change(at, max_pending="8")
+        await at.service.enqueue("mail", [Job(b"x")] * jobs)
+        pending = PendingCounts(at.members, at.service.queues, at.clock)
+        before = at.stores[0].begun["count"]
+        for _ in range(3):
+            await pending.poll()
+        assert at.stores[0].begun["count"] == before + 2 * looks
 
 
 async def test_what_happens_while_it_is_counted_is_not_forgotten() -> None:

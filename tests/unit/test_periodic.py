@@ -116,7 +116,7 @@ async def test_those_that_share_wake_ups_run_as_often_as_they_should() -> None:
             periodic.every(intervals[name], name, run)
         assert len(scheduler.get_jobs()) == 1
         await runs["slow"].until(4)
-    assert 3 * 10 - 1 <= runs["fastest"].times
+    assert runs["fastest"].times >= 3 * 10 - 1
     assert 3 * 3 <= runs["uneven"].times <= 4 * 4 + 1
 
 

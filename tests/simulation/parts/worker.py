@@ -179,7 +179,7 @@ class Worker:
             part.callers.failed(error, "dequeue")
             if not error.acks_applied:
                 await self.ack(riding)
-            await asyncio.sleep(rng.uniform(0.1, 1.0))
+            await asyncio.sleep(rng.uniform(0.1, 1.0 if part.is_finishing else max(1.0, part.settings.pause_s / 4)))
             return ()
         part.handed_out(job.descriptor for job in jobs)
         if not jobs and wait_ms <= SHORT_WAIT_MS:
