@@ -119,7 +119,7 @@ class RateLimiter:
             self._changed_ms[queue] = self._clock.now_ms()
 
 
-_BUSY_SHARE = 0.02
+BUSY_SHARE = 0.02
 """Counting one queue takes no more than this part of the time."""
 
 _MAX_REST_S, _SHARE_OF_ROOM = 2.0, 0.25
@@ -205,7 +205,7 @@ class PendingCounts:
         healthy = self._members.healthy()
         counts = [await self._ask(healthy, queue, future, now_ms) for future in (False, True)]
         ended_s = loop.time()
-        rest_s = (ended_s - began_s) * (1 / _BUSY_SHARE - 1)
+        rest_s = (ended_s - began_s) * (1 / BUSY_SHARE - 1)
         ready, scheduled = counts
         if ready is not None and scheduled is not None:
             level.counted = ready + scheduled

@@ -261,7 +261,7 @@ async def test_what_others_enqueue_is_known_by_counting() -> None:
 async def test_a_queue_that_is_nearly_empty_is_counted_less_often(
     jobs: int, looks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster_limits, "_BUSY_SHARE", 1.0)
+    monkeypatch.setattr(cluster_limits, "BUSY_SHARE", 1.0)
     async with stand() as at:
         await change(at, max_pending="8")
         await at.service.enqueue("mail", [Job(b"x")] * jobs)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 
+from pinlater.beat import Beat
 from pinlater.maintenance.periodic import TOGETHER, Every, Periodic
+from tests.simulation import virtual_time
+from tests.simulation.scheduler import Scheduler
 
 FAST = 10
 BOUND_S = 5
@@ -107,17 +110,49 @@ async def test_a_frequent_one_does_not_wait_for_those_it_joins() -> None:
         await frequent.until(3)
 
 
-async def test_those_that_share_wake_ups_run_as_often_as_they_should() -> None:
-    intervals = {"fastest": FAST, "uneven": 3 * FAST + 3, "slow": 10 * FAST}
+def virtually(seconds: float, begin: Callable[[Periodic], None], then: Callable[[], None] = lambda: None) -> None:
+    """Twice so many seconds in virtual time; `then` is called after the first half."""
+
+    async def run() -> None:
+        periodic = Periodic(Scheduler())  # type: ignore[arg-type]
+        begin(periodic)
+        periodic.start()
+        loop = asyncio.get_running_loop()
+        over = loop.create_future()
+        loop.call_later(seconds, then)
+        loop.call_later(2 * seconds, over.set_result, None)
+        await over
+        await periodic.close()
+
+    virtual_time.run(run(), seed=1)
+
+
+def test_those_that_share_wake_ups_run_as_often_as_they_should() -> None:
+    intervals = {"queues": 500, "leases": 3_333, "alarms": 5_000}
     runs = {name: Run() for name in intervals}
-    scheduler = AsyncIOScheduler(timezone="UTC")
-    async with running(scheduler) as periodic:
+
+    def begin(periodic: Periodic) -> None:
         for name, run in runs.items():
             periodic.every(intervals[name], name, run)
-        assert len(scheduler.get_jobs()) == 1
-        await runs["slow"].until(4)
-    assert runs["fastest"].times >= 3 * 10 - 1
-    assert 3 * 3 <= runs["uneven"].times <= 4 * 4 + 1
+
+    virtually(50, begin)
+    assert {name: abs(run.times * intervals[name] - 100_000) < 8_000 for name, run in runs.items()} == dict.fromkeys(
+        intervals, True
+    )
+
+
+def test_one_that_rests_runs_ten_times_less_often_and_at_once_when_it_rests_no_more() -> None:
+    run = Run()
+    rests, times = True, []
+
+    def end_rest() -> None:
+        nonlocal rests
+        rests = False
+        times.append(run.times)
+
+    virtually(50, lambda periodic: periodic.every(1_000, "maintenance", run, rests=lambda: rests), end_rest)
+    assert times in ([4], [5])
+    assert run.times - times[0] >= 49
 
 
 async def test_one_that_would_run_too_often_with_others_has_wake_ups_of_its_own() -> None:
@@ -137,7 +172,7 @@ async def test_a_clock_that_is_set_back_does_not_stop_the_schedule() -> None:
         await run.until(run.times + 3)
 
 
-async def test_some_begin_together_and_many_are_spread_over_half_an_interval() -> None:
+async def test_some_begin_together_and_many_are_spread_over_an_interval() -> None:
     scheduler = AsyncIOScheduler(timezone="UTC")
     periodic = Periodic(scheduler)
     before = datetime.now(UTC)
@@ -148,14 +183,31 @@ async def test_some_begin_together_and_many_are_spread_over_half_an_interval() -
     firsts = {job.next_run_time for job in scheduler.get_jobs()}
     await periodic.close()
     assert len(firsts) == 10
+    assert max(firsts) - min(firsts) > timedelta(minutes=5)
     assert before + timedelta(minutes=30) <= min(firsts)
-    assert max(firsts) <= after + timedelta(minutes=60)
+    assert max(firsts) <= after + timedelta(minutes=90)
 
 
-def test_runs_that_a_leap_of_the_clock_left_out_are_not_made_up_for() -> None:
+async def test_runs_that_a_leap_of_the_clock_left_out_are_not_made_up_for() -> None:
     second = timedelta(seconds=1)
     now = datetime.now(UTC)
-    assert Every(second).get_next_fire_time(now - timedelta(days=7), now) == now + second
+    next_run = Every(second, Beat()).get_next_fire_time(now - timedelta(days=7), now)
+    assert now + second / 2 <= next_run <= now + 1.5 * second
+
+
+def test_processes_that_begin_at_one_time_have_beats_of_their_own() -> None:
+    beats = [Beat() for _ in range(20)]
+    pauses = {beat.pause_s(1.0, 7.0) for beat in beats}
+    assert len(pauses) == len(beats)
+    assert min(pauses) >= 0.5
+    assert max(pauses) <= 1.5
+
+
+def test_work_of_each_second_falls_on_beats_of_each_half_second() -> None:
+    beat = Beat()
+    fast_s = 7.0 + beat.pause_s(0.5, 7.0)
+    slow_s = 7.0 + beat.pause_s(1.0, 7.0)
+    assert round((slow_s - fast_s) / 0.5, 6) % 1.0 == 0.0
 
 
 async def test_an_error_changes_nothing() -> None:
