@@ -944,7 +944,7 @@ struct SearchJobsResponse {
 struct ChangeFoundJobsRequest {
   1: required JobSelection selection,
   2: required JobAction action,
-  /** Of this one call. */
+  /** Of this one call. Jobs named by descriptors are all changed by it, whatever the limit. */
   3: optional i32 limit = 1000,
   /** Changes nothing: counts what matches, with up to ten samples. */
   4: optional bool dryRun = false,

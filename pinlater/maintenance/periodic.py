@@ -3,8 +3,8 @@
 A run that is not over when the next one is due is not begun a second time. An error is logged and changes nothing.
 
 Most jobs find nothing to do most of the time, and then their wake-up is what they cost. So jobs share it, TOGETHER of
-them at most, and each is up to a tenth of its interval early or late for that. No more than AT_ONCE of them begin in
-one turn of the loop, so that no caller waits for all.
+them at most, and each is up to a twentieth of its interval early or late for that. No more than AT_ONCE of them begin
+in one turn of the loop, so that no caller waits for all.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ RESTED = 10
 
 Run = Callable[[], Awaitable[None]]
 
-OFF = 0.1
+OFF = 0.05
 """How much sooner or later than its interval a job may run, as a part of that."""
 
 

@@ -116,8 +116,8 @@ def family_cpu_seconds(pid: int) -> float:
     return cpu_seconds(pid) + ended + sum(map(family_cpu_seconds, children(pid)))
 
 
-FAMILIES = frozenset({"postgres"})
-"""Stores that have a process for each connection."""
+FAMILIES = frozenset({"postgres", "server", "worker"})
+"""Those that work in processes of their own: a store with one for each connection, and what starts several."""
 
 
 def children(pid: int) -> list[int]:

@@ -128,7 +128,7 @@ def virtually(seconds: float, begin: Callable[[Periodic], None], then: Callable[
 
 
 def test_those_that_share_wake_ups_run_as_often_as_they_should() -> None:
-    intervals = {"queues": 500, "leases": 3_333, "alarms": 5_000}
+    intervals = {"queues": 500, "leases": 3_450, "alarms": 5_000}
     runs = {name: Run() for name in intervals}
 
     def begin(periodic: Periodic) -> None:

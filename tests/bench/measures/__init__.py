@@ -39,6 +39,7 @@ NAMES = (
     "flows",
     "idle",
     "idle_queues",
+    "moderate",
     "sqlite",
     "mariadb",
     "mariadb_single",

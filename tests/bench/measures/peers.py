@@ -18,6 +18,7 @@ from tests.bench.peers.products import PRODUCTS, TASKS, Product, environment
 from tests.bench.peers.record import Begun, count_begun, read_begun
 from tests.bench.processes import served
 from tests.bench.run import PERSISTENCE, Run
+from tests.bench.run import stand as empty_store
 from tests.stores.process import dies_with_us
 
 OURS_DRAINED = 60_000
@@ -133,7 +134,7 @@ def _figure(name: str, unit: str, rounds: Sequence[float], product: Product, opt
 
 
 class Stand:
-    """One product on an empty Redis: its producers and workers, and what they have run."""
+    """One product on an empty store: its producers and workers, and what they have run."""
 
     def __init__(
         self,
@@ -143,20 +144,23 @@ class Stand:
         ending: ExitStack,
         rates: Mapping[str, int] | None = None,
     ) -> None:
-        store = run.store(product.store, durable=product.store != "redis")
-        store.empty(0)
+        store = ending.enter_context(empty_store(run, product.store))
+        self.pids = dict(store.pids)
+        """The processes of the store, the server and the worker; those with children by the name of the family."""
+
         self.product, self.queues, self.warmed_up = product, list(queues), 0
         self._ending = ending
         folder = Path(ending.enter_context(tempfile.TemporaryDirectory(prefix="pinlater-bench-")))
         self._record = folder / "record"
         self._record.touch()
-        broker = store.url(0) if product.is_ours else store.url(0).replace("+psycopg", "")
+        broker = store.fresh() if product.is_ours else store.fresh().replace("+psycopg", "")
         if product.is_ours:
             file = folder / "queues.toml"
             file.write_text(
                 "".join(f"[queues.{queue}]\nmax_jobs_per_second = {rate}\n" for queue, rate in (rates or {}).items())
             )
-            broker = ending.enter_context(served([broker], 1, options=["--queue-file", str(file)])).address
+            server = ending.enter_context(served([broker], 1, options=["--queue-file", str(file)]))
+            broker, self.pids["server"] = server.address, server.supervisor
             with Client(broker) as client:
                 for queue in queues:
                     client.create_queue(queue)
@@ -174,6 +178,7 @@ class Stand:
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
+        self.pids["worker"] = process.pid
         self._ending.callback(_stop, process)
 
     def warm_up(self) -> None:
