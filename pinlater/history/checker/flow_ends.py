@@ -86,7 +86,9 @@ class FlowEnds:
     def _creating(self, call: OpenCall) -> None:
         """From now on the queues of its stages may have items, whether or not a flow was there before."""
         for stage in call.request.get("stages") or ():
-            self._judge.queue(stage.get("queueName", "")).changed("flow_items", "true", call.begin_ms, inf)
+            queue = self._judge.queue(stage.get("queueName", ""))
+            queue.has_other_sources = True
+            queue.changed("flow_items", "true", call.begin_ms, inf)
 
     def _created(self, call: OpenCall, answer: Any) -> None:
         if isinstance(answer, dict) and answer.get("isNew"):

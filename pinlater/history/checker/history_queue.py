@@ -80,6 +80,9 @@ class HistoryQueue:
         self.was_retried = False
         """Jobs of it were, or are, retried by an operator: they have other places in their chains then."""
 
+        self.has_other_sources = False
+        """Schedules or flows bring jobs to it."""
+
         self.has_limits = False
         """A limit may have held at some time."""
 

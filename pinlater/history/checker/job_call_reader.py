@@ -21,7 +21,7 @@ from pinlater.history.checker.claim_observations import (
 )
 from pinlater.history.checker.hand_out_order import HandOutOrder
 from pinlater.history.checker.history_judge import Handling, HistoryJudge, OpenCall, queue_in
-from pinlater.history.checker.job_machine import Change, Key, ManyChanged, Phase
+from pinlater.history.checker.job_machine import Change, Key, ManyChanged, Phase, whole_ms
 from pinlater.history.checker.job_names import JobNames
 from pinlater.history.checker.key_rules import KeyRules
 from pinlater.history.checker.look_observations import ObservedDryRun, ObservedLookup, Seen
@@ -29,6 +29,7 @@ from pinlater.history.checker.observations import Observation
 from pinlater.history.checker.queue_limit_rules import QueueLimitRules
 from pinlater.history.checker.schedule_firings import ScheduleFirings
 from pinlater.history.checker.shown_jobs import ShownJobs
+from pinlater.history.checker.stored_once import StoredOnce
 from pinlater.history.checker.verdict import Violation
 from pinlater.model import AckOutcome, CancelOutcome, EnqueueOutcome, HeartbeatOutcome, OnDuplicate, RescheduleOutcome
 
@@ -61,7 +62,9 @@ class JobCallReader:
         self._order = order
         self._firings = firings
         self._names = JobNames(judge)
+        self._once = StoredOnce(judge)
         self._shown = ShownJobs(judge)
+        self._rescheduled_last: dict[str, OpenCall] = {}
         judge.handle(
             {
                 "enqueueJobs": Handling(self._enqueued, self._not_enqueued, keys.sending),
@@ -90,6 +93,7 @@ class JobCallReader:
         outcomes = _get(answer, "outcomes") or [EnqueueOutcome.STORED] * len(jobs)
         queue = request.get("queueName", "")
         places: Counter[str] = Counter()
+        self._once.enqueued(call, jobs, descriptors)
         for job, descriptor, outcome in zip(jobs, descriptors, outcomes, strict=False):
             if not _KEYS.isdisjoint(job):
                 send_id = job.get("sendId", "")
@@ -145,6 +149,7 @@ class JobCallReader:
     def _not_enqueued(self, call: OpenCall) -> None:
         queue, jobs, error = call.request.get("queueName", ""), _structs(call.request.get("jobs")), call.error
         stored: Sequence[str] = () if error is None else error.job_descriptors or ()
+        self._once.enqueued(call, jobs, ())
         if error is None or error.reason != "DUPLICATE":
             for job, descriptor in zip(jobs, stored, strict=False):
                 if descriptor and not job.get("dedupeKey"):
@@ -236,6 +241,7 @@ class JobCallReader:
             )
             observe(descriptor, observation)
             self._names.is_there(call, descriptor)
+            self._once.handed_out(call, descriptor, body)
             self._keys.handed_out(call, descriptor)
             by_queue.setdefault(queue_in(descriptor), {})[descriptor] = of_job
         for queue, of_jobs in by_queue.items():
@@ -323,13 +329,15 @@ class JobCallReader:
     def _checkpoints(self, call: OpenCall, *, is_optional: bool = False) -> None:
         for each in _structs(call.request.get("requests")):
             body = each.get("newBodyBytes")
+            body = each.get("newBody") if body is None else body
+            self._once.given(body)
             observation = ObservedCheckpoint(
                 call.mark,
                 call.begin_ms,
                 call.end_ms,
                 claim=each.get("claimDescriptor", ""),
                 due_ms=each.get("runAfterTimestampMillis"),
-                body=each.get("newBody") if body is None else body,
+                body=body,
                 attempts=each.get("numOfAttemptsAllowed"),
                 gives_back=each.get("moveToPending", False),
                 is_resent=call.is_resent,
@@ -458,6 +466,7 @@ class JobCallReader:
         self, call: OpenCall, change: Mapping[str, Any], outcome: RescheduleOutcome, *, is_optional: bool = False
     ) -> None:
         due_ms, body = change.get("runAfterTimestampMillis"), change.get("body")
+        self._once.given(body)
         attempts = change.get("numAttemptsAllowed")
         descriptor = change.get("jobDescriptor")
         if descriptor:
@@ -476,6 +485,8 @@ class JobCallReader:
             self._observe(call, descriptor, observation)
             if outcome is not RescheduleOutcome.NOT_FOUND:
                 self._names.is_there(call, descriptor)
+            if outcome is RescheduleOutcome.RESCHEDULED and not is_optional:
+                self._judge_condition(call, descriptor, change.get("onlyIfUpdatedAtMillis"))
         elif change.get("key"):
             queue = call.request.get("queueName", "")
             self._judge.queue(queue).many_changed(
@@ -489,6 +500,20 @@ class JobCallReader:
                     attempts=attempts,
                 )
             )
+
+    def _judge_condition(self, call: OpenCall, descriptor: str, updated_ms: Any) -> None:
+        """It was rescheduled: where a time of its last update was named, nobody had changed it since."""
+        last = self._rescheduled_last.get(descriptor)
+        self._rescheduled_last[descriptor] = call
+        if last is None or not isinstance(updated_ms, int):
+            return
+        is_before = last.mark.ended < call.mark.began and last.end_ms <= call.begin_ms
+        if is_before and whole_ms(last.begin_ms) > updated_ms + self._judge.tolerance_ms:
+            text = f"it was rescheduled as if nobody had changed it since {updated_ms}"
+            changed = self._judge.line(last.begin_ms, last.end_ms, last.mark, "rescheduled it: RESCHEDULED")
+            line = self._judge.line(call.begin_ms, call.end_ms, call.mark, text)
+            numbers = (last.number, call.number)
+            self._judge.violated(Violation("state", descriptor, text, call.end_ms, (changed, line), numbers))
 
     def _observe(self, call: OpenCall, descriptor: str, observation: Observation) -> None:
         """Callers may name what never was a job of this queue: the answer is then that it is not there."""

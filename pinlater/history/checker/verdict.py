@@ -22,6 +22,7 @@ RULES = {
     "key": "decision 28, the dedupe key: while a key is taken, there is no second job of it",
     "limit": "decision 3, order: a dequeue never claims more jobs than its limit; nor does an operator change more",
     "lost": "decision 7, at least once: a job whose enqueue was answered is not lost",
+    "once": "decision 8, one request, one shard: what an enqueue was answered lies on one shard, and nowhere else",
     "order": "decision 3, order: within a priority, a shard hands out by run_after and then by age",
     "paused": "decision 18, each queue by its own rules: a paused queue hands out no job",
     "quota": "decision 20, never above a quota",

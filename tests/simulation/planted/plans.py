@@ -51,6 +51,9 @@ PLANS: Mapping[str, Plan] = {
     "noise": _plan("plain", "keyed", faults=_again("noise", 7.0, 5.0, 1.0)),
     "noise at bodies": _plan("bodies", faults=_again("noise", 7.0, 5.0, 1.0)),
     "kills": _plan("plain", "keyed", servers=2, faults=_again("kill", 11.0, 3.0)),
+    "clocks within the tolerance": _plan(
+        "keyed", servers=2, shards=1, faults=[Fault("server_clock", 5.0, 25.0, 1, 0, 0.50012)]
+    ),
     "a wrong clock": _plan("plain", servers=3, shards=3, faults=[Fault("server_clock", 10.0, 30.0, 1, 0, 0.9)]),
     "all shards away": _plan(
         "overflow", servers=2, minutes=1.5, faults=_again("all_dead", 25.0, 12.0, until_s=80.0), overflow=True
