@@ -65,8 +65,7 @@ def check(
     keys, limits = KeyRules(judge), QueueLimitRules(judge)
     judge.on_over = keys.ended
     judge.on_loss = lambda: limits.may_end_many("")
-    JobCallReader(judge, keys, limits, HandOutOrder(judge), ScheduleFirings(judge))
+    JobCallReader(judge, keys, limits, HandOutOrder(judge), ScheduleFirings(judge), FlowEnds(judge))
     JobCounts(judge)
     OperatorCallReader(judge, limits)
-    FlowEnds(judge)
     return judged(events, judge)

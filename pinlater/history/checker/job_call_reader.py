@@ -19,6 +19,7 @@ from pinlater.history.checker.claim_observations import (
     ObservedClaim,
     ObservedHeartbeat,
 )
+from pinlater.history.checker.flow_ends import FlowEnds
 from pinlater.history.checker.hand_out_order import HandOutOrder
 from pinlater.history.checker.history_judge import Handling, HistoryJudge, OpenCall, queue_in
 from pinlater.history.checker.job_machine import Change, Key, ManyChanged, Phase, whole_ms
@@ -55,12 +56,14 @@ class JobCallReader:
         limits: QueueLimitRules,
         order: HandOutOrder,
         firings: ScheduleFirings,
+        flows: FlowEnds,
     ) -> None:
         self._judge = judge
         self._keys = keys
         self._limits = limits
         self._order = order
         self._firings = firings
+        self._flows = flows
         self._names = JobNames(judge)
         self._once = StoredOnce(judge)
         self._shown = ShownJobs(judge)
@@ -81,7 +84,7 @@ class JobCallReader:
                 "searchJobs": Handling(self._searched),
                 "cancelJobs": Handling(self._cancelled, self._not_cancelled, self._cancel_begins),
                 "rescheduleJobs": Handling(self._rescheduled, self._not_rescheduled),
-                "assignItem": Handling(self._assigned),
+                "assignItem": Handling(self._assigned, flows.not_handed_out),
             }
         )
 
@@ -240,6 +243,7 @@ class JobCallReader:
                 is_confirmed=is_confirmed,
             )
             observe(descriptor, observation)
+            self._flows.handed_out(call, descriptor, observation)
             self._names.is_there(call, descriptor)
             self._once.handed_out(call, descriptor, body)
             self._keys.handed_out(call, descriptor)
@@ -251,12 +255,14 @@ class JobCallReader:
                 self._order.handed_out(call, queue, of_jobs)
 
     def _not_dequeued(self, call: OpenCall) -> None:
+        self._flows.not_handed_out(call)
         self._order.ends(call, _queues_of(call.request))
         riding = call.request.get("jobAckRequest")
         if riding:
             self._maybe_acks(call, riding)
 
     def _not_dequeued_from_queues(self, call: OpenCall) -> None:
+        self._flows.not_handed_out(call)
         self._order.ends(call, _queues_of(call.request))
         for riding in _structs(call.request.get("acks")):
             self._maybe_acks(call, riding)
@@ -270,7 +276,9 @@ class JobCallReader:
                 claim=answer.get("claimDescriptor", ""),
                 expires_ms=answer.get("expiresAtMillis"),
             )
-            self._judge.observe(answer.get("jobDescriptor", ""), observation)
+            descriptor = answer.get("jobDescriptor", "")
+            self._judge.observe(descriptor, observation)
+            self._flows.handed_out(call, descriptor, observation)
 
     def _acked(self, call: OpenCall, answer: Any) -> None:
         self._acks(call, call.request, _get(answer, "outcomes"))
@@ -319,6 +327,8 @@ class JobCallReader:
         self._judge.observe(descriptor, observation)
         if outcome in _HAD_AN_EFFECT:
             self._names.is_there(call, descriptor)
+        if outcome is AckOutcome.SUCCEEDED and succeeded:
+            self._flows.succeeded(call, descriptor, observation.claim)
 
     def _checkpointed(self, call: OpenCall, answer: Any) -> None:
         self._checkpoints(call)
@@ -331,6 +341,8 @@ class JobCallReader:
             body = each.get("newBodyBytes")
             body = each.get("newBody") if body is None else body
             self._once.given(body)
+            if each.get("moveToPending"):
+                self._flows.given_back(each.get("jobDescriptor", ""), each.get("claimDescriptor", ""))
             observation = ObservedCheckpoint(
                 call.mark,
                 call.begin_ms,

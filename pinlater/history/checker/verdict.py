@@ -16,7 +16,7 @@ RULES = {
     "early": "decision 4, never early: no job is handed out before its run_after",
     "ended": "decision 7, at least once: what has ended is not handed out again",
     "expired": "decision 33, expiry of a job: from expiresAtMillis on it is not handed out",
-    "flow": "docs/flows.md: each item ends once, and the flow ends once, when all its items have",
+    "flow": "docs/flows.md: an item fails once a claim, and ends once; the flow ends once, when all its items have",
     "gone": "rows `cancel`, `delete` and `prune`: a job that was removed is not handed out",
     "id": "decision 15, ids never come again on a shard: each is that of one job, under one name",
     "key": "decision 28, the dedupe key: while a key is taken, there is no second job of it",

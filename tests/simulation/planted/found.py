@@ -101,7 +101,7 @@ FOUND: Mapping[str, Mapping[str, tuple[str, int]]] = {
         "sqlite attempts: and row[CLAIM] == claim.claim_descriptor -> nothing": ("ack", 2),
         "sqlite in_progress: state = 1 -> state >= 0": ("ack", 2),
         "sqlite when_claimed: queue_id = (SELECT id FROM pinlater_queues WHERE n -> CAST(? AS CHAR) IS NOT NULL": (
-            "body",
+            "twice",
             2,
         ),
         "sqlite in_progress: queue_id = (SELECT id FROM pinlater_queues WHERE n -> CAST(? AS CHAR) IS NOT NULL": (
@@ -117,8 +117,10 @@ FOUND: Mapping[str, Mapping[str, tuple[str, int]]] = {
         "sqlite queries: row is not None and row[2] == job.priority -> row is not None": ("id", 2),
         "sqlite when_claimed: state = 1 -> state >= 1": ("ended", 8),
     },
+    "noise at one shard": {
+        "service.dequeuer: the acks of a dequeue that failed are said to be carried out": ("ended", 8),
+    },
     "noise": {
-        "service.dequeuer: the acks of a dequeue that failed are said to be carried out": ("attempts", 8),
         "service.job_lifecycle: an ack is answered although its call of the store failed": ("ack", 8),
         "shards.router: an enqueue of which nobody knows whether it was stored is stored on another shard": ("once", 2),
     },
@@ -145,7 +147,7 @@ FOUND: Mapping[str, Mapping[str, tuple[str, int]]] = {
         "sqlite oldest: priority = ? -> priority >= ?": ("attempts", 8),
         "sqlite oldest: ORDER BY run_after_ms, id LIMIT ? -> AND ? > 0": ("limit", 8),
         "sqlite clear_moved_to: moved_to = NULL -> moved_to = moved_to": ("state", 8),
-        "sqlite dead_letters: row[2] in GOES and link -> link": ("lost", 8),
+        "sqlite dead_letters: row[2] in GOES and link -> link": ("ack", 8),
         "sqlite admin: row[1] == job.priority and row[2] in STATES_OF[sta -> row[1] == job.priority": ("ack", 8),
         "sqlite admin: row[1] == job.priority and row[2] in STATES_OF[sta -> True": ("ack", 8),
         "sqlite oldest: queue_id = ? -> queue_id >= ?": ("lost", 8),
@@ -159,6 +161,15 @@ FOUND: Mapping[str, Mapping[str, tuple[str, int]]] = {
     },
     "clocks within the tolerance": {
         "sqlite allocate_ids: max(next_id, ?) -> max(0, ?)": ("chain", 8),
+    },
+    "slow flows": {
+        "sqlite attempts: and bool(row[EXPIRES_AT] == claim.expires_at_ms) -> nothing": ("ack", 8),
+    },
+    "flows away": {
+        "sqlite attempts: and row[1] not in left_alone -> nothing": ("flow", 8),
+    },
+    "acks twice": {
+        "flows.end_records: a failure that is reported twice counts twice": ("flow", 8),
     },
     "a wrong clock": {
         "cluster.clocks: the time is that of the server's own clock, whatever the others say": ("early", 8),

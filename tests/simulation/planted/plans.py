@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from tests.simulation.parts.part import PartSettings
 from tests.simulation.plan import Fault, Plan
@@ -47,8 +48,14 @@ PLANS: Mapping[str, Plan] = {
     "flows": _plan("flows"),
     "strangers": _plan("strangers"),
     "lost answers": _plan("plain", "keyed", faults=ANSWERS),
+    "slow flows": _plan("flows", faults=_again("flows_slow", 4.0, 3.0, 0.3)),
+    "flows away": _plan("flows", faults=_again("flows_down", 7.0, 5.0, 0.3)),
+    "acks twice": Plan(
+        1, 1, 2, 0.5, {"flows": replace(BUSY, deaths_per_hour=0.0)}, _again("callers_twice", 5.0, 4.5, 1.0)
+    ),
     "lost answers of flows": _plan("flows", faults=ANSWERS),
     "noise": _plan("plain", "keyed", faults=_again("noise", 7.0, 5.0, 1.0)),
+    "noise at one shard": _plan("plain", shards=1, faults=_again("noise", 7.0, 6.5, 1.0)),
     "noise at bodies": _plan("bodies", faults=_again("noise", 7.0, 5.0, 1.0)),
     "kills": _plan("plain", "keyed", servers=2, faults=_again("kill", 11.0, 3.0)),
     "clocks within the tolerance": _plan(
