@@ -138,9 +138,7 @@ class FlowEnds:
             claims = [each for each in self._claims.get(descriptor, ()) if each.answer.begin_ms <= seen.end_ms]
             may_fail = [each for each in claims if (descriptor, each.name) not in self._succeeded]
             if failures > len(may_fail) + sum(begin_ms <= seen.end_ms for begin_ms in self._unseen_ms):
-                text = (
-                    f"its item {number} has failed {failures} times, and {len(may_fail)} claims of it at most"
-                )
+                text = f"its item {number} has failed {failures} times, and {len(may_fail)} claims of it at most"
                 self._broken(flow_id, text, *(each.answer for each in may_fail), seen)
             ended_ms = item.get("endedMillis", inf) - self._judge.tolerance_ms
             over = [each for each in claims if each.answer.is_before(seen) and each.answer.end_ms < ended_ms][:-1]
