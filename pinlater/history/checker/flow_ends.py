@@ -13,6 +13,7 @@ nor failures of items whose jobs may have moved to another shard, or were change
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf
@@ -114,8 +115,6 @@ class FlowEnds:
             answer = _Answer(call.begin_ms, call.end_ms, call.mark)
             seen = _Claim(claim.claim, answer, claim.is_held, claim.expires_ms or -inf)
             self._claims.setdefault(descriptor, []).append(seen)
-            if call.is_resent:
-                self.not_handed_out(call)
 
     def not_handed_out(self, call: OpenCall) -> None:
         self._unseen_ms.append(call.begin_ms)
@@ -130,6 +129,7 @@ class FlowEnds:
                 self._succeeded.add((descriptor, claim))
 
     def _judge_failures(self) -> None:
+        self._unseen_ms.sort()
         for number, (seen, item) in self._tried.items():
             flow_id, descriptor = item.get("flowId", ""), item.get("job", "")
             if self._flow(flow_id).was_retried or self._may_have_others(descriptor):
@@ -137,11 +137,13 @@ class FlowEnds:
             failures = sum(bool(each.get("worker")) for each in item.get("failures", ()))
             claims = [each for each in self._claims.get(descriptor, ()) if each.answer.begin_ms <= seen.end_ms]
             may_fail = [each for each in claims if (descriptor, each.name) not in self._succeeded]
-            if failures > len(may_fail) + sum(begin_ms <= seen.end_ms for begin_ms in self._unseen_ms):
+            if failures > len(may_fail) + bisect_right(self._unseen_ms, seen.end_ms):
                 text = f"its item {number} has failed {failures} times, and {len(may_fail)} claims of it at most"
                 self._broken(flow_id, text, *(each.answer for each in may_fail), seen)
             ended_ms = item.get("endedMillis", inf) - self._judge.tolerance_ms
-            over = [each for each in claims if each.answer.is_before(seen) and each.answer.end_ms < ended_ms][:-1]
+            known = [each for each in claims if each.answer.is_before(seen) and each.answer.end_ms < ended_ms]
+            # an answer that came when its claim was over may be that of a claim before the others
+            over = [each for each in known if each.answer.end_ms + self._judge.tolerance_ms < each.expires_ms][:-1]
             held = [each for each in over if each.is_held and (descriptor, each.name) not in self._given_back]
             failed = [each for each in held if (descriptor, each.name) not in self._succeeded]
             if failures < len(failed):

@@ -215,6 +215,8 @@ class JobCallReader:
 
     def _handed_out(self, call: OpenCall, answer: Any, limit: int) -> None:
         request, jobs = call.request, _get(answer, "jobs") or {}
+        if call.is_resent:
+            self._flows.not_handed_out(call)
         metadata = _get(answer, "jobMetadata") or {}
         if len(jobs) > limit:
             text = f"{len(jobs)} jobs were handed out where {limit} were asked for"
@@ -268,6 +270,8 @@ class JobCallReader:
             self._maybe_acks(call, riding)
 
     def _assigned(self, call: OpenCall, answer: Any) -> None:
+        if call.is_resent:
+            self._flows.not_handed_out(call)
         if _get(answer, "outcome") == _CLAIMED:
             observation = ObservedClaim(
                 call.mark,
