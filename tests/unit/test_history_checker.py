@@ -10,6 +10,7 @@ from pinlater.history.checker.verdict import RULES
 from pinlater.model import AckOutcome, CancelOutcome, HeartbeatOutcome, JobState, RescheduleOutcome
 from tests.unit.checker_stand import (
     INVALID,
+    QUEUE,
     UNKNOWN,
     NoteRow,
     Row,
@@ -244,6 +245,20 @@ PAIRS: list[tuple[str, str, Rows, Row | NoteRow, Row | NoteRow]] = [
         reschedule(3, "A", RescheduleOutcome.ENDED),
         reschedule(3, "A", RescheduleOutcome.RESCHEDULED),
     ),
+    (
+        "state",
+        "a reschedule by a time of before",
+        [*STORED, reschedule(3, "A", RescheduleOutcome.RESCHEDULED)],
+        reschedule(4, "A", RescheduleOutcome.RESCHEDULED, onlyIfUpdatedAtMillis=ms(3.05)),
+        reschedule(4, "A", RescheduleOutcome.RESCHEDULED, onlyIfUpdatedAtMillis=ms(2.9)),
+    ),
+    (
+        "once",
+        "a job that nobody enqueued",
+        [enqueue(0, "A", body="sha256:1")],
+        claim(1, "B", body="sha256:2"),
+        claim(1, "B", body="sha256:1"),
+    ),
     ("id", "given twice", STORED, enqueue(1, "B"), enqueue(1, "A")),
     (
         "limit",
@@ -342,6 +357,34 @@ def test_times_of_servers_may_differ_by_the_tolerance() -> None:
 def test_calls_of_one_caller_are_in_order_whatever_the_tolerance() -> None:
     ignored = [*CLAIMED, ack(1.105, "A", FIRST, IGNORED)]
     assert not judged(*ignored, tolerance_ms=50).is_explained
+
+
+def body_again(*before: Row | NoteRow) -> Rows:
+    """A job is handed out that nobody enqueued, with the body of one that somebody did."""
+    return [enqueue(0, "A", body="sha256:1"), *before, claim(9, "B", body="sha256:1")]
+
+
+REPLAY = Row(1, 2, "operator", "changeJobs", {"queueName": "dead", "action": 3}, {"changed": 1})
+SCHEDULE = {"schedule": {"name": "ticks", "queueName": QUEUE}}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        enqueue(1, "C", body="sha256:1"),
+        enqueue_lost(1, body="sha256:1"),
+        checkpoint(1, "C", claimed_at(1), newBody="sha256:1"),
+        reschedule(1, "C", RescheduleOutcome.NOT_FOUND, body="sha256:1"),
+        NoteRow(1, "drain", "1"),
+        NoteRow(1, "lost", "1"),
+        REPLAY,
+        Row(1, 2, "operator", "updateSchedule", SCHEDULE, {}),
+        Row(1, 2, "operator", "createFlow", {"stages": [{"name": "first", "queueName": QUEUE}]}, {"id": "f"}),
+    ],
+)
+def test_a_body_may_come_again_where_something_else_may_have_brought_it(other: Row | NoteRow) -> None:
+    assert not judged(*body_again()).is_explained
+    assert judged(*body_again(other)).is_explained
 
 
 def test_the_shortest_part_is_shown() -> None:

@@ -18,8 +18,10 @@ from tests.unit.checker_stand import (
     Row,
     ack,
     cancel,
+    checkpoint,
     claim,
     claimed_at,
+    dequeue_lost,
     end,
     enqueue,
     enqueue_lost,
@@ -124,6 +126,16 @@ def flow_items(at_s: float, state: int) -> Row:
     return Row(at_s, at_s + 0.1, "reader", "getFlowItems", {"flowId": "f"}, {"items": [item]})
 
 
+def item_failed(at_s: float, *times_s: float, state: int = 0) -> Row:
+    """An answer that shows an item with failures of these times."""
+    failures = [{"attempt": place, "atMillis": ms(each), "worker": "worker"} for place, each in enumerate(times_s, 1)]
+    item = {"number": 7, "flowId": "f", "state": state, "job": job("A"), "failures": failures}
+    if state:
+        item["endedMillis"] = ms(at_s - 0.1)
+    return Row(at_s, at_s + 0.1, "reader", "getFlowItems", {"flowId": "f"}, {"items": [item]})
+
+
+STAGE = Row(0, 0.1, "producer", "createFlow", {"stages": [{"name": "first", "queueName": QUEUE}]}, {"id": "f"})
 KEPT, REPLACED = EnqueueOutcome.KEPT, EnqueueOutcome.REPLACED
 KEY = {"dedupeKey": "k"}
 CHAIN = {"serializeKey": "c"}
@@ -335,6 +347,21 @@ PAIRS: list[tuple[str, str, Rows, Row | NoteRow, Row | NoteRow]] = [
         added(2, 7, dedupeKey="k"),
         added(2, 8, dedupeKey="k"),
     ),
+    ("flow", "one failure a claim", [STAGE, claim(1, "A")], item_failed(5, 2), item_failed(5, 2, 3)),
+    (
+        "flow",
+        "no failure of what succeeded",
+        [STAGE, claim(1, "A"), ack(2, "A", claimed_at(1))],
+        item_failed(5, state=1),
+        item_failed(5, 2, state=1),
+    ),
+    (
+        "flow",
+        "a failure of each claim but the last",
+        [STAGE, claim(1, "A", until_s=10), claim(11, "A")],
+        item_failed(12, 10),
+        item_failed(12),
+    ),
     ("flow", "a sealed stage", [*FLOW, added(1, 7)], sealed(3), sealed(0.5)),
 ]
 IDS = [f"{rule}-{why}" for rule, why, *_ in PAIRS]
@@ -370,6 +397,29 @@ def handed_out_each(pause_s: float) -> list[Row]:
         *[enqueue(0, letter) for letter in letters],
         *[claim(1 + number * pause_s, letter, took_s=0.01) for number, letter in enumerate(letters)],
     ]
+
+
+FEWER: Rows = [STAGE, claim(1, "A", until_s=10), claim(11, "A"), item_failed(12)]
+MORE: Rows = [STAGE, claim(1, "A"), item_failed(5, 2, 3)]
+RETRY = Row(0.5, 0.6, "operator", "retryFlowItems", {"flowId": "f"}, {})
+DELETE = Row(0.5, 0.6, "operator", "deleteJobs", {"queueName": QUEUE, "jobState": 3}, 1)
+
+
+@pytest.mark.parametrize("other", [RETRY, DELETE, NoteRow(0.5, "drain", "1"), NoteRow(0.5, "lost", "1")])
+def test_failures_are_judged_where_one_job_alone_carried_the_item(other: Row | NoteRow) -> None:
+    assert judged(other, *FEWER).is_explained
+    assert judged(other, *MORE).is_explained
+
+
+def test_what_a_worker_gave_back_may_have_failed_before() -> None:
+    back = checkpoint(2, "A", claimed_at(1), moveToPending=True)
+    rows: Rows = [STAGE, claim(1, "A"), back, claim(11, "A")]
+    assert judged(*rows, item_failed(12)).is_explained
+    assert judged(*rows, item_failed(12, 2, 12)).is_explained
+
+
+def test_claims_for_nobody_may_have_failed() -> None:
+    assert judged(*MORE[:2], dequeue_lost(1.5), MORE[2]).is_explained
 
 
 def test_a_rate_is_kept() -> None:

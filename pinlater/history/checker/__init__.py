@@ -12,6 +12,7 @@ key_rules.py             dedupe keys, serialize keys and send ids, over all jobs
 queue_limit_rules.py     the maximum in progress, the rate and the pause of a queue
 hand_out_order.py        the order in which a shard hands out jobs
 job_names.py             the names to which jobs answer
+stored_once.py           the one job of each body that was enqueued once
 shown_jobs.py            what scans and searches show
 job_counts.py            counts of jobs
 schedule_firings.py      the times at which schedules fire
@@ -64,8 +65,7 @@ def check(
     keys, limits = KeyRules(judge), QueueLimitRules(judge)
     judge.on_over = keys.ended
     judge.on_loss = lambda: limits.may_end_many("")
-    JobCallReader(judge, keys, limits, HandOutOrder(judge), ScheduleFirings(judge))
+    JobCallReader(judge, keys, limits, HandOutOrder(judge), ScheduleFirings(judge), FlowEnds(judge))
     JobCounts(judge)
     OperatorCallReader(judge, limits)
-    FlowEnds(judge)
     return judged(events, judge)

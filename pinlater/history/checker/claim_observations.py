@@ -76,6 +76,13 @@ class ObservedClaim(Observation):
         self.is_bound = is_bound
         self.is_confirmed = is_confirmed
 
+    @property
+    def is_held(self) -> bool:
+        """Whether the caller has it for certain: it is not taken back as one that nobody received."""
+        if self.is_bound or self.is_confirmed or self.expires_ms is None:
+            return False
+        return self.end_ms + _RECEIVED_MS < self.expires_ms - UNDELIVERED_MS
+
     def after(self, state: State, around: Surroundings, reasons: Contradictions = None) -> Sequence[State]:
         before = reach(state, PENDING, self.end_ms, around)
         if not before:

@@ -4,17 +4,23 @@ An item that has ended stays as it is, and so does a flow that is over: until so
 when all its stages are sealed, none of their items is pending, and none that was added to a stage without a parent is
 missing. Numbers name one item each, and a dedupe key one item of its stage.
 
-Not judged: what applets make, the delays between tries, and of flows of which items were tried again all but counts.
+A claim on an item's job counts as one failure at most; and as one at least where a worker got it, did not give it back,
+and the job was handed out again before its item had ended.
+
+Not judged: what applets make, the delays between tries, and of flows of which items were tried again all but counts;
+nor failures of items whose jobs may have moved to another shard, or were changed by an operator.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any
+from typing import Any, NamedTuple
 
-from pinlater.history.checker.history_judge import Handling, HistoryJudge, OpenCall
+from pinlater.history.checker.claim_observations import ObservedClaim
+from pinlater.history.checker.history_judge import Handling, HistoryJudge, OpenCall, queue_in, shard_in
 from pinlater.history.checker.observations import CallMark
 from pinlater.history.checker.verdict import Violation
 
@@ -34,6 +40,15 @@ class _Answer:
 
     def is_before(self, other: _Answer) -> bool:
         return self.mark.ended < other.mark.began and self.end_ms <= other.begin_ms
+
+
+class _Claim(NamedTuple):
+    """A hand-out of an item's job. `is_held`: its end is a failure, unless the worker gives it back."""
+
+    name: str
+    answer: _Answer
+    is_held: bool
+    expires_ms: float
 
 
 @dataclass(slots=True)
@@ -62,6 +77,19 @@ class FlowEnds:
         self._judge = judge
         self._flows: dict[str, _FlowKnown] = {}
         self._flow_of: dict[int, str] = {}
+        self._claims: dict[str, list[_Claim]] = {}
+        self._given_back: set[tuple[str, str]] = set()
+        """Jobs and claims; where it came too late they have failed before."""
+
+        self._succeeded: set[tuple[str, str]] = set()
+
+        self._unseen_ms: list[float] = []
+        """When calls began that may have claimed a job for nobody."""
+
+        self._tried: dict[int, tuple[_Answer, Mapping[str, Any]]] = {}
+        """Items with jobs, as they were shown last."""
+
+        judge.at_the_end(self._judge_failures)
         judge.handle(
             {
                 "createFlow": Handling(self._created, None, self._creating),
@@ -80,13 +108,63 @@ class FlowEnds:
     def _flow(self, flow_id: str) -> _FlowKnown:
         return self._flows.setdefault(flow_id, _FlowKnown())
 
+    # -- claims ------------------------------------------------------------------------------------------------------
+
+    def handed_out(self, call: OpenCall, descriptor: str, claim: ObservedClaim) -> None:
+        if self._judge.queue(queue_in(descriptor)).has_items:
+            answer = _Answer(call.begin_ms, call.end_ms, call.mark)
+            seen = _Claim(claim.claim, answer, claim.is_held, claim.expires_ms or -inf)
+            self._claims.setdefault(descriptor, []).append(seen)
+
+    def not_handed_out(self, call: OpenCall) -> None:
+        self._unseen_ms.append(call.begin_ms)
+
+    def given_back(self, descriptor: str, claim: str) -> None:
+        self._given_back.add((descriptor, claim))
+
+    def succeeded(self, call: OpenCall, descriptor: str, claim: str) -> None:
+        """What was acked in time under a claim that stood has not failed under it."""
+        for each in self._claims.get(descriptor, ()):
+            if each.name == claim and each.is_held and call.end_ms + self._judge.tolerance_ms < each.expires_ms:
+                self._succeeded.add((descriptor, claim))
+
+    def _judge_failures(self) -> None:
+        self._unseen_ms.sort()
+        for number, (seen, item) in self._tried.items():
+            flow_id, descriptor = item.get("flowId", ""), item.get("job", "")
+            if self._flow(flow_id).was_retried or self._may_have_others(descriptor):
+                continue
+            failures = sum(bool(each.get("worker")) for each in item.get("failures", ()))
+            claims = [each for each in self._claims.get(descriptor, ()) if each.answer.begin_ms <= seen.end_ms]
+            may_fail = [each for each in claims if (descriptor, each.name) not in self._succeeded]
+            if failures > len(may_fail) + bisect_right(self._unseen_ms, seen.end_ms):
+                text = f"its item {number} has failed {failures} times, and {len(may_fail)} claims of it at most"
+                self._broken(flow_id, text, *(each.answer for each in may_fail), seen)
+            ended_ms = item.get("endedMillis", inf) - self._judge.tolerance_ms
+            known = [each for each in claims if each.answer.is_before(seen) and each.answer.end_ms < ended_ms]
+            # an answer that came when its claim was over may be that of a claim before the others
+            over = [each for each in known if each.answer.end_ms + self._judge.tolerance_ms < each.expires_ms][:-1]
+            held = [each for each in over if each.is_held and (descriptor, each.name) not in self._given_back]
+            failed = [each for each in held if (descriptor, each.name) not in self._succeeded]
+            if failures < len(failed):
+                text = f"its item {number} has failed {failures} times, and {len(failed)} claims of it were over"
+                self._broken(flow_id, text, *(each.answer for each in failed), seen)
+
+    def _may_have_others(self, descriptor: str) -> bool:
+        """Whether other jobs may have carried its item."""
+        return self._judge.may_move(shard_in(descriptor)) or self._judge.queue(queue_in(descriptor)).was_operated
+
+    # -- flows -------------------------------------------------------------------------------------------------------
+
     def _nothing(self, call: OpenCall, answer: Any) -> None:
         """What is gone is not found any more."""
 
     def _creating(self, call: OpenCall) -> None:
         """From now on the queues of its stages may have items, whether or not a flow was there before."""
         for stage in call.request.get("stages") or ():
-            self._judge.queue(stage.get("queueName", "")).changed("flow_items", "true", call.begin_ms, inf)
+            queue = self._judge.queue(stage.get("queueName", ""))
+            queue.has_other_sources = queue.has_items = True
+            queue.changed("flow_items", "true", call.begin_ms, inf)
 
     def _created(self, call: OpenCall, answer: Any) -> None:
         if isinstance(answer, dict) and answer.get("isNew"):
@@ -192,6 +270,8 @@ class FlowEnds:
             result = item.get("result") if call.request.get("includeBody", True) else None
             seen = _Answer(call.begin_ms, call.end_ms, call.mark, (state, item.get("endedMillis"), result))
             self._numbered(flow_id, number, seen)
+            if item.get("job"):
+                self._tried[number] = seen, item
             before = flow.ended.get(number)
             if before is None:
                 if state in (_SUCCEEDED, _FAILED) and not flow.was_retried:

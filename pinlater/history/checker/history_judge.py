@@ -151,6 +151,9 @@ class HistoryJudge:
         self._failures_ms: list[float] = []
         self._callers: set[str] = set()
         self._on_end: list[Callable[[], None]] = []
+        self.has_replays = False
+        """Dead letters were sent back: their jobs are there anew, under other names."""
+
         self.on_over: Callable[[JobHistory], None] = lambda history: None
         """Called for each job that has ended in every case."""
 
@@ -225,6 +228,10 @@ class HistoryJudge:
     def empties(self, shard: str) -> None:
         """Jobs of this shard move to others by themselves."""
         self._emptied_shards.add(shard)
+
+    def may_move(self, shard: str) -> bool:
+        """Whether jobs of this shard may move to others by themselves."""
+        return shard.startswith("o") or shard in self._emptied_shards
 
     @property
     def has_losses(self) -> bool:
@@ -419,7 +426,7 @@ class HistoryJudge:
         since_ms = min(state.since_ms for state in history.states)
         around = self.queue(queue).around(history.descriptor, history.key, since_ms, is_foreign=history.is_foreign)
         around.hidden = len(self._failures_ms) - history.hidden_before
-        around.may_move = shard.startswith("so") or shard[1:] in self._emptied_shards
+        around.may_move = self.may_move(shard[1:])
         return around
 
     def _heed_before(self, history: JobHistory, notes: Sequence[Note]) -> None:

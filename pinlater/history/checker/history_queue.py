@@ -80,6 +80,12 @@ class HistoryQueue:
         self.was_retried = False
         """Jobs of it were, or are, retried by an operator: they have other places in their chains then."""
 
+        self.has_other_sources = False
+        """Schedules or flows bring jobs to it."""
+
+        self.has_items = False
+        """It is that of a stage of a flow."""
+
         self.has_limits = False
         """A limit may have held at some time."""
 
@@ -119,6 +125,11 @@ class HistoryQueue:
                 place -= 1
             self._many.insert(place, many)
             self._many_ends.insert(place, many.end_ms)
+
+    @property
+    def was_operated(self) -> bool:
+        """Calls about many of its jobs may have changed some."""
+        return bool(self._many or self._many_open)
 
     def around(self, descriptor: str, key: Key | None, since_ms: float, *, is_foreign: bool) -> Surroundings:
         """What lies around a job that has not been touched since then; it counts until the next one is asked for."""

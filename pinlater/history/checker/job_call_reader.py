@@ -19,9 +19,10 @@ from pinlater.history.checker.claim_observations import (
     ObservedClaim,
     ObservedHeartbeat,
 )
+from pinlater.history.checker.flow_ends import FlowEnds
 from pinlater.history.checker.hand_out_order import HandOutOrder
 from pinlater.history.checker.history_judge import Handling, HistoryJudge, OpenCall, queue_in
-from pinlater.history.checker.job_machine import Change, Key, ManyChanged, Phase
+from pinlater.history.checker.job_machine import Change, Key, ManyChanged, Phase, whole_ms
 from pinlater.history.checker.job_names import JobNames
 from pinlater.history.checker.key_rules import KeyRules
 from pinlater.history.checker.look_observations import ObservedDryRun, ObservedLookup, Seen
@@ -29,6 +30,7 @@ from pinlater.history.checker.observations import Observation
 from pinlater.history.checker.queue_limit_rules import QueueLimitRules
 from pinlater.history.checker.schedule_firings import ScheduleFirings
 from pinlater.history.checker.shown_jobs import ShownJobs
+from pinlater.history.checker.stored_once import StoredOnce
 from pinlater.history.checker.verdict import Violation
 from pinlater.model import AckOutcome, CancelOutcome, EnqueueOutcome, HeartbeatOutcome, OnDuplicate, RescheduleOutcome
 
@@ -54,14 +56,18 @@ class JobCallReader:
         limits: QueueLimitRules,
         order: HandOutOrder,
         firings: ScheduleFirings,
+        flows: FlowEnds,
     ) -> None:
         self._judge = judge
         self._keys = keys
         self._limits = limits
         self._order = order
         self._firings = firings
+        self._flows = flows
         self._names = JobNames(judge)
+        self._once = StoredOnce(judge)
         self._shown = ShownJobs(judge)
+        self._rescheduled_last: dict[str, OpenCall] = {}
         judge.handle(
             {
                 "enqueueJobs": Handling(self._enqueued, self._not_enqueued, keys.sending),
@@ -78,7 +84,7 @@ class JobCallReader:
                 "searchJobs": Handling(self._searched),
                 "cancelJobs": Handling(self._cancelled, self._not_cancelled, self._cancel_begins),
                 "rescheduleJobs": Handling(self._rescheduled, self._not_rescheduled),
-                "assignItem": Handling(self._assigned),
+                "assignItem": Handling(self._assigned, flows.not_handed_out),
             }
         )
 
@@ -90,6 +96,7 @@ class JobCallReader:
         outcomes = _get(answer, "outcomes") or [EnqueueOutcome.STORED] * len(jobs)
         queue = request.get("queueName", "")
         places: Counter[str] = Counter()
+        self._once.enqueued(call, jobs, descriptors)
         for job, descriptor, outcome in zip(jobs, descriptors, outcomes, strict=False):
             if not _KEYS.isdisjoint(job):
                 send_id = job.get("sendId", "")
@@ -145,6 +152,7 @@ class JobCallReader:
     def _not_enqueued(self, call: OpenCall) -> None:
         queue, jobs, error = call.request.get("queueName", ""), _structs(call.request.get("jobs")), call.error
         stored: Sequence[str] = () if error is None else error.job_descriptors or ()
+        self._once.enqueued(call, jobs, ())
         if error is None or error.reason != "DUPLICATE":
             for job, descriptor in zip(jobs, stored, strict=False):
                 if descriptor and not job.get("dedupeKey"):
@@ -207,6 +215,8 @@ class JobCallReader:
 
     def _handed_out(self, call: OpenCall, answer: Any, limit: int) -> None:
         request, jobs = call.request, _get(answer, "jobs") or {}
+        if call.is_resent:
+            self._flows.not_handed_out(call)
         metadata = _get(answer, "jobMetadata") or {}
         if len(jobs) > limit:
             text = f"{len(jobs)} jobs were handed out where {limit} were asked for"
@@ -235,7 +245,9 @@ class JobCallReader:
                 is_confirmed=is_confirmed,
             )
             observe(descriptor, observation)
+            self._flows.handed_out(call, descriptor, observation)
             self._names.is_there(call, descriptor)
+            self._once.handed_out(call, descriptor, body)
             self._keys.handed_out(call, descriptor)
             by_queue.setdefault(queue_in(descriptor), {})[descriptor] = of_job
         for queue, of_jobs in by_queue.items():
@@ -245,17 +257,21 @@ class JobCallReader:
                 self._order.handed_out(call, queue, of_jobs)
 
     def _not_dequeued(self, call: OpenCall) -> None:
+        self._flows.not_handed_out(call)
         self._order.ends(call, _queues_of(call.request))
         riding = call.request.get("jobAckRequest")
         if riding:
             self._maybe_acks(call, riding)
 
     def _not_dequeued_from_queues(self, call: OpenCall) -> None:
+        self._flows.not_handed_out(call)
         self._order.ends(call, _queues_of(call.request))
         for riding in _structs(call.request.get("acks")):
             self._maybe_acks(call, riding)
 
     def _assigned(self, call: OpenCall, answer: Any) -> None:
+        if call.is_resent:
+            self._flows.not_handed_out(call)
         if _get(answer, "outcome") == _CLAIMED:
             observation = ObservedClaim(
                 call.mark,
@@ -264,7 +280,9 @@ class JobCallReader:
                 claim=answer.get("claimDescriptor", ""),
                 expires_ms=answer.get("expiresAtMillis"),
             )
-            self._judge.observe(answer.get("jobDescriptor", ""), observation)
+            descriptor = answer.get("jobDescriptor", "")
+            self._judge.observe(descriptor, observation)
+            self._flows.handed_out(call, descriptor, observation)
 
     def _acked(self, call: OpenCall, answer: Any) -> None:
         self._acks(call, call.request, _get(answer, "outcomes"))
@@ -313,6 +331,8 @@ class JobCallReader:
         self._judge.observe(descriptor, observation)
         if outcome in _HAD_AN_EFFECT:
             self._names.is_there(call, descriptor)
+        if outcome is AckOutcome.SUCCEEDED and succeeded:
+            self._flows.succeeded(call, descriptor, observation.claim)
 
     def _checkpointed(self, call: OpenCall, answer: Any) -> None:
         self._checkpoints(call)
@@ -323,13 +343,17 @@ class JobCallReader:
     def _checkpoints(self, call: OpenCall, *, is_optional: bool = False) -> None:
         for each in _structs(call.request.get("requests")):
             body = each.get("newBodyBytes")
+            body = each.get("newBody") if body is None else body
+            self._once.given(body)
+            if each.get("moveToPending"):
+                self._flows.given_back(each.get("jobDescriptor", ""), each.get("claimDescriptor", ""))
             observation = ObservedCheckpoint(
                 call.mark,
                 call.begin_ms,
                 call.end_ms,
                 claim=each.get("claimDescriptor", ""),
                 due_ms=each.get("runAfterTimestampMillis"),
-                body=each.get("newBody") if body is None else body,
+                body=body,
                 attempts=each.get("numOfAttemptsAllowed"),
                 gives_back=each.get("moveToPending", False),
                 is_resent=call.is_resent,
@@ -458,6 +482,7 @@ class JobCallReader:
         self, call: OpenCall, change: Mapping[str, Any], outcome: RescheduleOutcome, *, is_optional: bool = False
     ) -> None:
         due_ms, body = change.get("runAfterTimestampMillis"), change.get("body")
+        self._once.given(body)
         attempts = change.get("numAttemptsAllowed")
         descriptor = change.get("jobDescriptor")
         if descriptor:
@@ -476,6 +501,8 @@ class JobCallReader:
             self._observe(call, descriptor, observation)
             if outcome is not RescheduleOutcome.NOT_FOUND:
                 self._names.is_there(call, descriptor)
+            if outcome is RescheduleOutcome.RESCHEDULED and not is_optional:
+                self._judge_condition(call, descriptor, change.get("onlyIfUpdatedAtMillis"))
         elif change.get("key"):
             queue = call.request.get("queueName", "")
             self._judge.queue(queue).many_changed(
@@ -489,6 +516,20 @@ class JobCallReader:
                     attempts=attempts,
                 )
             )
+
+    def _judge_condition(self, call: OpenCall, descriptor: str, updated_ms: Any) -> None:
+        """It was rescheduled: where a time of its last update was named, nobody had changed it since."""
+        last = self._rescheduled_last.get(descriptor)
+        self._rescheduled_last[descriptor] = call
+        if last is None or not isinstance(updated_ms, int):
+            return
+        is_before = last.mark.ended < call.mark.began and last.end_ms <= call.begin_ms
+        if is_before and whole_ms(last.begin_ms) > updated_ms + self._judge.tolerance_ms:
+            text = f"it was rescheduled as if nobody had changed it since {updated_ms}"
+            changed = self._judge.line(last.begin_ms, last.end_ms, last.mark, "rescheduled it: RESCHEDULED")
+            line = self._judge.line(call.begin_ms, call.end_ms, call.mark, text)
+            numbers = (last.number, call.number)
+            self._judge.violated(Violation("state", descriptor, text, call.end_ms, (changed, line), numbers))
 
     def _observe(self, call: OpenCall, descriptor: str, observation: Observation) -> None:
         """Callers may name what never was a job of this queue: the answer is then that it is not there."""

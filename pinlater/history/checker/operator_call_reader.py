@@ -116,6 +116,8 @@ class OperatorCallReader:
             self._judge.queue(queue).was_retried = True
         else:
             self._limits.may_end_many(queue)
+        if request.get("action") == _REPLAY:
+            self._judge.has_replays = True
 
     # -- many jobs ---------------------------------------------------------------------------------------------------
 

@@ -64,7 +64,7 @@ class ScheduleFirings:
         self._schedules: dict[str, _Known] = {}
         judge.handle(
             {
-                "updateSchedule": Handling(self._updated, self._maybe_changed),
+                "updateSchedule": Handling(self._updated, self._maybe_changed, self._update_begins),
                 "getSchedules": Handling(self._shown),
                 "deleteSchedule": Handling(self._deleted, self._maybe_changed),
             }
@@ -86,6 +86,10 @@ class ScheduleFirings:
         created_ms = info.get("createdAtTimestampMillis", inf)
         if min(created_ms, call.end_ms) + self._judge.tolerance_ms < time_ms:
             self._broken(name, f"it fired for {time_ms} before that had come", firing)
+
+    def _update_begins(self, call: OpenCall) -> None:
+        schedule = call.request.get("schedule") or {}
+        self._judge.queue(schedule.get("queueName") or "").has_other_sources = True
 
     def _updated(self, call: OpenCall, answer: Any) -> None:
         if isinstance(answer, dict) and not call.request.get("dryRun"):

@@ -1,11 +1,12 @@
-"""Jobs that are cancelled, stopped or given another time before they end."""
+"""Jobs that are cancelled, stopped or given another time before they end; some are then retried."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterable
 
-from pinlater.model import ExtendedJob, Job, KeyRef, RescheduleJob
+from pinlater.model import ExtendedJob, Job, JobAction, KeyRef, RescheduleJob
+from pinlater.model.job_selection import FoundJobsChange, JobSelection
 from tests.simulation.callers import Caller
 from tests.simulation.parts.part import Part, Program
 from tests.simulation.parts.worker import Habits, Worker
@@ -27,10 +28,11 @@ class Cancels(Part):
             *self.workers(self._work),
             Program("canceller", self._cancel_some, is_producer=True),
             Program("rescheduler", self._reschedule, is_producer=True),
+            Program("retrier", self._retry_some, is_producer=True),
         )
 
     async def _work(self, caller: Caller, rng: random.Random) -> None:
-        await Worker(self, caller, rng, [QUEUE], Habits(renews=0.7)).run()
+        await Worker(self, caller, rng, [QUEUE], Habits(renews=0.7, snoozes=0.15)).run()
 
     async def _produce(self, caller: Caller, rng: random.Random) -> None:
         while True:
@@ -56,6 +58,15 @@ class Cancels(Part):
             elif names:
                 await self.call("cancel", caller.client.cancel(names, running=running))
 
+    async def _retry_some(self, caller: Caller, rng: random.Random) -> None:
+        """What was cancelled while it ran is retried where it is named."""
+        while True:
+            await self.rest(rng)
+            names = self.some_known(rng, 20)
+            change = FoundJobsChange(JobSelection(QUEUE, descriptors=names), JobAction.RETRY)
+            if names and await self.call("change_found_jobs", caller.client.change_found_jobs(change)) is not None:
+                self.open.update(dict.fromkeys(names))
+
     async def _reschedule(self, caller: Caller, rng: random.Random) -> None:
         while True:
             await self.rest(rng)
@@ -67,8 +78,9 @@ class Cancels(Part):
                     changes[0].only_if_updated_at_ms = info.updated_at_ms
             if rng.random() < 0.2:
                 changes.append(RescheduleJob(key=KeyRef(self._key(rng)), run_after_ms=now_ms()))
-            if changes:
-                await self.call("reschedule", caller.client.reschedule(QUEUE, changes))
+            for _ in range(2 if changes and changes[0].only_if_updated_at_ms is not None else 1):
+                if changes:
+                    await self.call("reschedule", caller.client.reschedule(QUEUE, changes))
 
     def _change(self, caller: Caller, rng: random.Random, descriptor: str) -> RescheduleJob:
         return RescheduleJob(

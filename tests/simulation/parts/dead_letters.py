@@ -78,6 +78,9 @@ class DeadLetters(Part):
             selection = JobSelection(LETTERS, descriptors=await self._some_letters(caller, rng))
         elif action is JobAction.REPLAY:
             selection = JobSelection(LETTERS, origin_queue=QUEUE, created_before_ms=now_ms() - 5_000)
+        elif action is JobAction.DELETE and rng.random() < 0.5:
+            names = self.some_known(rng, 20)  # workers may take them before they are deleted
+            selection = JobSelection(QUEUE, [JobPhase.SCHEDULED, JobPhase.READY], descriptors=names)
         elif action is JobAction.DELETE:
             selection = JobSelection(QUEUE, [JobPhase.FAILED], [rng.randint(1, 3)], created_before_ms=now_ms() - 20_000)
         else:

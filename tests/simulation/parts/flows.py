@@ -24,7 +24,7 @@ from tests.simulation.parts.part import Part, PartSettings, Program
 from tests.simulation.parts.worker import Habits, Worker
 
 ITEMS, CALLBACKS = "flow-items", "flow-callbacks"
-HABITS = Habits(fails=0.2, changes=0.0, is_unfenced=0.0, reports=1.0)
+HABITS = Habits(fails=0.2, changes=0.0, is_unfenced=0.0, reports=1.0, forgets=0.05, renews_late=0.1)
 
 
 class _ItemWorker(Worker):
@@ -41,6 +41,9 @@ class Flows(Part):
         super().__init__(callers, rng, settings)
         self._flows: dict[str, None] = {}
         """Those that were made and are not known to be over."""
+
+        self._left_alone: set[str] = set()
+        """Of these, those of which nobody tries items again or gives any up: what comes of them is told exactly."""
 
     async def set_up(self) -> None:
         for queue in (ITEMS, CALLBACKS):
@@ -68,6 +71,8 @@ class Flows(Part):
             if made is None:
                 continue
             self._flows[made.id] = None
+            if rng.random() < 0.5:
+                self._left_alone.add(made.id)
             first = flow.stages[0].name
             for _ in range(rng.randint(0, 2)):
                 added = caller.client.add_flow_items(made.id, first, self._items(caller, rng))
@@ -112,9 +117,10 @@ class Flows(Part):
         """Somebody who tries items again, and sometimes gives a flow up."""
         while True:
             await self.rest(rng)
-            if not self._flows:
+            flows = [flow_id for flow_id in self._flows if flow_id not in self._left_alone]
+            if not flows:
                 continue
-            flow_id, client = rng.choice(list(self._flows)), caller.client
+            flow_id, client = rng.choice(flows), caller.client
             deed = rng.random()
             if deed < 0.5:
                 again = client.retry_flow_items(flow_id, failed=True, and_follows=rng.random() < 0.3)

@@ -27,7 +27,10 @@ class _Straggler(Worker):
             case 0:
                 await self.part.call("ack", client.ack(QUEUE, [Ack(named, claim_descriptor=job.claim_descriptor)], []))
             case 1:
-                late = Checkpoint(named, new_body=self.part.body(self.caller), claim_descriptor=claim)
+                back = self.happens(0.5)
+                late = Checkpoint(
+                    named, new_body=self.part.body(self.caller), move_to_pending=back, claim_descriptor=claim
+                )
                 await self.part.call("checkpoint", client.checkpoint(QUEUE, [late]))
             case _:
                 await self.part.call("heartbeat", client.heartbeat(QUEUE, [Heartbeat(named, job.claim_descriptor)]))

@@ -63,6 +63,9 @@ class Habits:
     renews: float = 0.2
     """The claim is renewed in the middle of the work."""
 
+    renews_late: float = 0.0
+    """The claim is renewed when its time is over, before or after somebody has ended it."""
+
     changes: float = 0.05
     """The job gets another body and status by a checkpoint in the middle of the work."""
 
@@ -102,6 +105,7 @@ DILIGENT = Habits(
     dies=0.0,
     rides=0.0,
     renews=0.0,
+    renews_late=0.0,
     changes=0.0,
     prefetches=0.0,
     covers_less=0.0,
@@ -222,6 +226,11 @@ class Worker:
         await self.spend()
         if self.happens(habits.renews) and not await self.renew(job):
             return
+        if self.happens(habits.renews_late):
+            late_ms = job.claim_expires_at_ms - now_ms() + rng.randint(0, 1_500)
+            await asyncio.sleep(max(0, late_ms) / 1000)
+            if not await self.renew(job):
+                return
         if self.happens(habits.changes):
             await self.change(job)
         if self.happens(habits.forgets):

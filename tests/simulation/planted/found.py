@@ -72,6 +72,9 @@ FOUND: Mapping[str, Mapping[str, tuple[str, int]]] = {
         "service.heartbeats: heartbeats do not tell of a request to stop": ("stop", 2),
         "sqlite admin: if outcome is CancelOutcome.CANCELLED: -> if True:": ("lost", 2),
         "sqlite attempts: if flags and flags & STOPPING: -> if False:": ("state", 8),
+        "sqlite attempts: if row[EXTENDED] and row[EXTENDED] & STOPPING: -> if False:": ("ended", 8),
+        "sqlite admin: stopped = sorted(job_id for job_id in states if fl -> stopped: list[int] = []": ("stop", 8),
+        "sqlite admin: each.only_if_updated_at_ms not in (None, updated[e -> False:": ("state", 2),
     },
     "dead_letters": {
         "sqlite dead_letters: row[2] in GOES and ( -> True and (": ("ack", 8),
@@ -88,6 +91,7 @@ FOUND: Mapping[str, Mapping[str, tuple[str, int]]] = {
         "sqlite in_progress_up_to: state = 1 -> state = 0": ("stuck", 8),
         "queues.rebalance: each shard has the whole maximum in progress": ("quota", 8),
         "service.queue_limits: claims do not ask for the quota of their shard": ("quota", 2),
+        "sqlite in_progress_up_to: queue_id = ? -> queue_id <= ?": ("stuck", 8),
     },
     "flows": {
         "service.job_lifecycle: the end of an item is not recorded": ("stuck", 8),
@@ -97,7 +101,7 @@ FOUND: Mapping[str, Mapping[str, tuple[str, int]]] = {
         "sqlite attempts: and row[CLAIM] == claim.claim_descriptor -> nothing": ("ack", 2),
         "sqlite in_progress: state = 1 -> state >= 0": ("ack", 2),
         "sqlite when_claimed: queue_id = (SELECT id FROM pinlater_queues WHERE n -> CAST(? AS CHAR) IS NOT NULL": (
-            "body",
+            "twice",
             2,
         ),
         "sqlite in_progress: queue_id = (SELECT id FROM pinlater_queues WHERE n -> CAST(? AS CHAR) IS NOT NULL": (
@@ -111,10 +115,14 @@ FOUND: Mapping[str, Mapping[str, tuple[str, int]]] = {
         "sqlite attempts: bool(row[CLAIM] == each.claim_descriptor) -> True": ("ack", 2),
         "sqlite admin: row is None or row[1] != job.priority -> row is None": ("id", 2),
         "sqlite queries: row is not None and row[2] == job.priority -> row is not None": ("id", 2),
+        "sqlite when_claimed: state = 1 -> state >= 1": ("ended", 8),
+    },
+    "noise at one shard": {
+        "service.dequeuer: the acks of a dequeue that failed are said to be carried out": ("ended", 8),
     },
     "noise": {
-        "service.dequeuer: the acks of a dequeue that failed are said to be carried out": ("attempts", 8),
         "service.job_lifecycle: an ack is answered although its call of the store failed": ("ack", 8),
+        "shards.router: an enqueue of which nobody knows whether it was stored is stored on another shard": ("once", 2),
     },
     "counts": {
         "sqlite scan_at: id > ? -> id >= ?": ("shown", 2),
@@ -139,7 +147,10 @@ FOUND: Mapping[str, Mapping[str, tuple[str, int]]] = {
         "sqlite oldest: priority = ? -> priority >= ?": ("attempts", 8),
         "sqlite oldest: ORDER BY run_after_ms, id LIMIT ? -> AND ? > 0": ("limit", 8),
         "sqlite clear_moved_to: moved_to = NULL -> moved_to = moved_to": ("state", 8),
-        "sqlite dead_letters: row[2] in GOES and link -> link": ("lost", 8),
+        "sqlite dead_letters: row[2] in GOES and link -> link": ("ack", 8),
+        "sqlite admin: row[1] == job.priority and row[2] in STATES_OF[sta -> row[1] == job.priority": ("ack", 8),
+        "sqlite admin: row[1] == job.priority and row[2] in STATES_OF[sta -> True": ("ack", 8),
+        "sqlite oldest: queue_id = ? -> queue_id >= ?": ("lost", 8),
     },
     "schedules": {
         "shards.keys.key_router: a firing leaves no mark": ("schedule", 8),
@@ -147,6 +158,18 @@ FOUND: Mapping[str, Mapping[str, tuple[str, int]]] = {
     },
     "a long pause": {
         "service.queue_limits: a pause is overlooked": ("paused", 8),
+    },
+    "clocks within the tolerance": {
+        "sqlite allocate_ids: max(next_id, ?) -> max(0, ?)": ("chain", 8),
+    },
+    "slow flows": {
+        "sqlite attempts: and bool(row[EXPIRES_AT] == claim.expires_at_ms) -> nothing": ("ack", 8),
+    },
+    "flows away": {
+        "sqlite attempts: and row[1] not in left_alone -> nothing": ("flow", 8),
+    },
+    "acks twice": {
+        "flows.end_records: a failure that is reported twice counts twice": ("flow", 8),
     },
     "a wrong clock": {
         "cluster.clocks: the time is that of the server's own clock, whatever the others say": ("early", 8),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from tests.simulation.parts.part import PartSettings
 from tests.simulation.plan import Fault, Plan
@@ -47,10 +48,19 @@ PLANS: Mapping[str, Plan] = {
     "flows": _plan("flows"),
     "strangers": _plan("strangers"),
     "lost answers": _plan("plain", "keyed", faults=ANSWERS),
+    "slow flows": _plan("flows", faults=_again("flows_slow", 4.0, 3.0, 0.3)),
+    "flows away": _plan("flows", faults=_again("flows_down", 7.0, 5.0, 0.3)),
+    "acks twice": Plan(
+        1, 1, 2, 0.5, {"flows": replace(BUSY, deaths_per_hour=0.0)}, _again("callers_twice", 5.0, 4.5, 1.0)
+    ),
     "lost answers of flows": _plan("flows", faults=ANSWERS),
     "noise": _plan("plain", "keyed", faults=_again("noise", 7.0, 5.0, 1.0)),
+    "noise at one shard": _plan("plain", shards=1, faults=_again("noise", 7.0, 6.5, 1.0)),
     "noise at bodies": _plan("bodies", faults=_again("noise", 7.0, 5.0, 1.0)),
     "kills": _plan("plain", "keyed", servers=2, faults=_again("kill", 11.0, 3.0)),
+    "clocks within the tolerance": _plan(
+        "keyed", servers=2, shards=1, faults=[Fault("server_clock", 5.0, 25.0, 1, 0, 0.50012)]
+    ),
     "a wrong clock": _plan("plain", servers=3, shards=3, faults=[Fault("server_clock", 10.0, 30.0, 1, 0, 0.9)]),
     "all shards away": _plan(
         "overflow", servers=2, minutes=1.5, faults=_again("all_dead", 25.0, 12.0, until_s=80.0), overflow=True

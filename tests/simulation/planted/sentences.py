@@ -90,4 +90,45 @@ WHY: Mapping[str, tuple[str, ...]] = {
     "no part sends a dead letter with a body in a tier back": (
         "sqlite dead_letters: share(session, {new_id: job.id}) -> pass",
     ),
+    "a claim that is bound to a connection may end at any time, since no history shows that one broke": (
+        "sqlite attempts: and row[LAST_SEEN_AT] == claim.last_seen_ms -> nothing",
+        "sqlite attempts: row[LAST_SEEN_AT] == claim.last_seen_ms -> row[LAST_SEEN_AT] <= claim.las",
+    ),
+    "what the acks free comes with the next claim, and how soon it comes is not judged": (
+        "sqlite ready_jobs: outcomes = ack(session, freed, queue, acks, now_ms -> claims = claim(session, queue,",
+    ),
+    "a dead letter may go with any retry in the queue of its job, since no rule ties it to that job": (
+        "sqlite admin: [letters.going[job_id] for job_id in ids if job_id -> list(letters.going.values())",
+    ),
+    "it changes who is named as the one who asked first": (
+        "sqlite admin: if not (row[3] or 0) & STOPPING: -> if True:",
+    ),
+    "a job that waits then expires when its turn comes, and how soon it does is not judged": (
+        "sqlite expired_jobs: job.state IN (0, 4) -> job.state IN (0)",
+    ),
+    "a letter whose key another one has is then not retried, and which jobs a retry leaves alone is not judged": (
+        "sqlite admin: if flags & COUNTS_AGAIN] -> ]",
+    ),
+    "all dequeues are for the same priorities, so one group has all requests of a call": (
+        "sqlite ready_jobs: room -= sum(map(len, batches)) -> pass",
+    ),
+    "nobody reads of a claim that is listed whether its job is to stop: whoever ends it is told": (
+        "sqlite attempts: bool((flags or 0) & STOPPING) -> False",
+    ),
+    "a server offers a shard what that lacks, and goes by the newest entry of all shards": (
+        "sqlite coordination: entry.version > here -> True",
+    ),
+    "an entry that is there already is written once more": (
+        "sqlite coordination: entry.version > here -> entry.version >= here",
+    ),
+    "a home is told a mark only where it has none or a lower one, so a firing has to come in between": (
+        "sqlite put_firings: max(mark, excluded.mark) -> excluded.mark",
+    ),
+    "two servers divide the quotas of a queue at once, as when one stood still, and what both give is used at once": (
+        "sqlite coordination: version <= version_here -> version < version_here",
+        "sqlite coordination: expected_version in (None, version) -> True",
+    ),
+    "the mover claims the job again at once, and moves it for ever": (
+        "homes.job_mover: a job that has left the overflow shard stays there, too",
+    ),
 }
