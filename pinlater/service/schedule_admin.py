@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 
@@ -47,10 +48,17 @@ class ScheduleAdmin:
     """Schedules, for one service."""
 
     def __init__(
-        self, context: ServiceContext, book: ScheduleBook, problem_of: Callable[[ScheduleRecord], str]
+        self,
+        context: ServiceContext,
+        book: ScheduleBook,
+        problem_of: Callable[[ScheduleRecord], str],
+        mark_of: Callable[[ScheduleRecord], str],
     ) -> None:
-        """`problem_of`: why a schedule does not fire as it should, as far as those know who fire."""
+        """`problem_of`: why a schedule does not fire as it should, and `mark_of`: the mark of its last firing ("":
+        there was none), both as far as those know who fire.
+        """
         self._problem_of = problem_of
+        self._mark_of = mark_of
         self._book = book
         self._queues = context.queues
         self._router = context.router
@@ -162,11 +170,12 @@ class ScheduleAdmin:
         return await self._view_of(record, next_limit, include_body, fired_ms)
 
     async def _last_fired(self, records: Sequence[ScheduleRecord]) -> list[int | None]:
-        """The time of each schedule's last firing, as far as the shards that answer know; None: none knows of one."""
-        try:
-            marks = await self._router.last_firings([record.entry_name for record in records])
-        except PinLaterError:
-            marks = {}
+        """The time of each schedule's last firing, as far as this process and the shards that answer know; None: none
+        knows of one.
+        """
+        marks = {record.entry_name: mark for record in records if (mark := self._mark_of(record))}
+        with suppress(PinLaterError):
+            marks = await self._router.last_firings([record.entry_name for record in records], marks=marks)
         return [record.fired_ms(marks.get(record.entry_name)) for record in records]
 
     async def _view_of(
