@@ -5,7 +5,7 @@ did not run. It is judged with the calls about those jobs. Of two enqueues that 
 job that lives on.
 
 Not judged: a key whose job was stored by a call of unknown outcome, the order of jobs whose enqueues ran at once, and
-when a window ends.
+a window that ends less than a call's time late.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pinlater.history.checker.job_machine import OPEN, OVER, Key, Phase, reach
 from pinlater.history.checker.look_observations import KeyFree, KeyTaken, NotRunning
 from pinlater.history.checker.observations import CallMark
 from pinlater.history.checker.verdict import Violation
-from pinlater.model import EnqueueOutcome
+from pinlater.model import EnqueueOutcome, OnDuplicate
 
 SEND_ID_KEPT_MS = 600_000.0
 """So long after the end of its job a send id counts."""
@@ -44,6 +44,9 @@ class _Holder:
     end_ms: float
     window_ms: float
     """After its end; inf: not known."""
+
+    over_ms: float = inf
+    """By when it had ended."""
 
 
 @dataclass(slots=True)
@@ -99,8 +102,10 @@ class KeyRules:
             mark.began = -inf
         window_ms = float(job.get("dedupeForMillis", 0))
         holder = _Holder(descriptor, mark, begin_ms, call.end_ms, window_ms)
-        if send_id := job.get("sendId"):
-            self._answered_again((queue, send_id), place, holder, outcome)
+        self._judge_outcome(call, job, descriptor, outcome)
+        send_id = job.get("sendId")
+        if send_id and self._answered_again((queue, send_id), place, holder, outcome):
+            return
         if dedupe_key := job.get("dedupeKey"):
             key = (queue, dedupe_key, job.get("serializeKey") or "")
             if outcome == EnqueueOutcome.STORED:
@@ -112,6 +117,21 @@ class KeyRules:
             self._chains.setdefault(serialize_key, _Chain()).members.setdefault(descriptor, holder)
             self._chain_of[descriptor] = serialize_key
         self._forget_old()
+
+    def _judge_outcome(self, call: OpenCall, job: Mapping[str, Any], descriptor: str, outcome: int) -> None:
+        """An answer that no state of the job explains: what the enqueue asked for excludes it."""
+        rule, text = job.get("onDuplicate", OnDuplicate.KEEP), ""
+        priority = int(job.get("priority", 1))
+        if outcome == EnqueueOutcome.REPLACED and f":p{priority}:" not in descriptor:
+            text = f"it was replaced by a job of priority {priority}"
+        elif not job.get("sendId"):  # which may bring the answer to another request
+            if outcome == EnqueueOutcome.REPLACED and rule != OnDuplicate.REPLACE:
+                text = "it was replaced by an enqueue that did not ask for that"
+            elif outcome == EnqueueOutcome.KEPT and rule == OnDuplicate.REJECT:
+                text = "it was kept by an enqueue that was to be rejected then"
+        if text:
+            line = self._judge.line(call.begin_ms, call.end_ms, call.mark, f"was answered with {descriptor}")
+            self._judge.violated(Violation("key", descriptor, text, call.end_ms, (line,), (call.number,)))
 
     def _key_given(self, key: Key, holder: _Holder) -> None:
         if _is_overflow(holder.descriptor):
@@ -184,22 +204,56 @@ class KeyRules:
         for other in others:
             if other is not named and self._is_before(other, holder):
                 self._free(other, holder, "key", 0.0 if other.window_ms < inf else inf)
+        if named is not None and 0 < named.window_ms < inf:
+            self._within_window("key", named, holder, named.window_ms)
         if named is None and not _is_overflow(holder.descriptor):
             others.append(_Holder(holder.descriptor, holder.mark, holder.begin_ms, holder.end_ms, inf))
 
-    def _answered_again(self, key: tuple[str, str], place: int, holder: _Holder, outcome: int) -> None:
+    def _answered_again(self, key: tuple[str, str], place: int, holder: _Holder, outcome: int) -> bool:
+        """Whether a send id got the answer that it had got before, which says nothing new of its keys."""
         sent = self._sent.get(key)
         if sent is None:
             sent = self._sent[key] = {}
             heapq.heappush(self._forget, (holder.end_ms, key))
         first = sent.get(place)
         if first is not None and first.holder.descriptor == holder.descriptor:
-            return
+            if outcome == EnqueueOutcome.STORED:
+                self._within_window("send", first.holder, holder, SEND_ID_KEPT_MS)
+            return True
         sent[place] = _Sent(holder, outcome)
         if first is None or _is_overflow(first.holder.descriptor) or _is_overflow(holder.descriptor):
-            return  # an overflow shard forgets send ids
+            return False  # an overflow shard forgets send ids
         if first.outcome == EnqueueOutcome.STORED:
             self._free(first.holder, holder, "send", SEND_ID_KEPT_MS)
+        if holder.end_ms - first.holder.begin_ms < SEND_ID_KEPT_MS - self._judge.tolerance_ms:
+            self._two_answers(first.holder, holder)
+        return False
+
+    def _within_window(self, rule: str, first: _Holder, holder: _Holder, window_ms: float) -> None:
+        """What names a job that has ended is so soon behind its end as it may be."""
+
+        def judge() -> None:
+            over_ms = first.over_ms + window_ms + self._judge.tolerance_ms
+            if holder.begin_ms > over_ms and not self._judge.queue(queue_in(first.descriptor)).was_retried:
+                text = f"it was named {holder.begin_ms - first.over_ms:.0f} ms after its end"
+                line = self._judge.line(holder.begin_ms, holder.end_ms, holder.mark, "was answered that it stands")
+                self._judge.violated(
+                    Violation(rule, first.descriptor, text, holder.end_ms, (line,), (holder.mark.number,))
+                )
+
+        self._judge.when_known(holder.end_ms, judge)
+
+    def _two_answers(self, one: _Holder, two: _Holder) -> None:
+        """A send id got another answer, so soon that it cannot have been forgotten."""
+        if any(self._judge.has_lost(shard_in(each.descriptor)) for each in (one, two)):
+            return
+        part = tuple(
+            self._judge.line(each.begin_ms, each.end_ms, each.mark, f"was answered with {each.descriptor}")
+            for each in (one, two)
+        )
+        text = f"its send id was answered with {one.descriptor} before"
+        numbers = (one.mark.number, two.mark.number)
+        self._judge.violated(Violation("send", two.descriptor, text, two.end_ms, part, numbers))
 
     # -- dequeues and lookups ----------------------------------------------------------------------------------------
 
@@ -254,6 +308,9 @@ class KeyRules:
         """A job is over in every case: a key without a window is free, and the next of its chain goes on."""
         key = history.key
         if key is not None and key in self._holders:
+            for other in self._holders[key]:
+                if other.descriptor == history.descriptor and other.over_ms == inf:
+                    other.over_ms = history.last_ms
             left = [other for other in self._holders[key] if other.descriptor != history.descriptor or other.window_ms]
             if left:
                 self._holders[key] = left

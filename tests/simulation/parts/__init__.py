@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from tests.simulation.parts.bodies import Bodies
 from tests.simulation.parts.cancels import Cancels
+from tests.simulation.parts.contested import Contested
 from tests.simulation.parts.counts import Counts
 from tests.simulation.parts.dead_letters import DeadLetters
 from tests.simulation.parts.flows import Flows
@@ -35,6 +36,7 @@ PARTS: Mapping[str, type[Part]] = {
         Bodies,
         Overflow,
         Strangers,
+        Contested,
     )
 }
 """By the name that a plan lists."""

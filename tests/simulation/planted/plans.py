@@ -33,7 +33,7 @@ def _again(kind: str, every_s: float, lasts_s: float, amount: float = 0.5, until
 
 ANSWERS = [*_again("callers_half", 4.0, 3.0, 0.8), *_again("callers_twice", 5.0, 4.0, 1.0)]
 PLANS: Mapping[str, Plan] = {
-    **{name: _plan(name) for name in ("plain", "keyed", "results", "cancels", "counts", "dead_letters", "bodies")},
+    **{name: _plan(name) for name in ("plain", "keyed", "results", "cancels", "counts", "dead_letters", "bodies", "contested")},
     "one shard": _plan("plain", shards=1),
     "one worker": Plan(1, 1, 1, 1.0, {"plain": ONE_WORKER}),
     "a long pause": _plan("limits", minutes=2.0),
