@@ -23,7 +23,7 @@ from pinlater.history.checker.job_machine import OPEN, OVER, Key, Phase, reach
 from pinlater.history.checker.look_observations import KeyFree, KeyTaken, NotRunning
 from pinlater.history.checker.observations import CallMark
 from pinlater.history.checker.verdict import Violation
-from pinlater.model import EnqueueOutcome, OnDuplicate
+from pinlater.model import EnqueueOutcome
 
 SEND_ID_KEPT_MS = 600_000.0
 """So long after the end of its job a send id counts."""
@@ -102,7 +102,9 @@ class KeyRules:
             mark.began = -inf
         window_ms = float(job.get("dedupeForMillis", 0))
         holder = _Holder(descriptor, mark, begin_ms, call.end_ms, window_ms)
-        self._judge_outcome(call, job, descriptor, outcome)
+        priority = int(job.get("priority", 1))
+        if outcome == EnqueueOutcome.REPLACED and f":p{priority}:" not in descriptor:
+            self._other_priority(call, descriptor, priority)
         send_id = job.get("sendId")
         if send_id and self._answered_again((queue, send_id), place, holder, outcome):
             return
@@ -118,20 +120,11 @@ class KeyRules:
             self._chain_of[descriptor] = serialize_key
         self._forget_old()
 
-    def _judge_outcome(self, call: OpenCall, job: Mapping[str, Any], descriptor: str, outcome: int) -> None:
-        """An answer that no state of the job explains: what the enqueue asked for excludes it."""
-        rule, text = job.get("onDuplicate", OnDuplicate.KEEP), ""
-        priority = int(job.get("priority", 1))
-        if outcome == EnqueueOutcome.REPLACED and f":p{priority}:" not in descriptor:
-            text = f"it was replaced by a job of priority {priority}"
-        elif not job.get("sendId"):  # which may bring the answer to another request
-            if outcome == EnqueueOutcome.REPLACED and rule != OnDuplicate.REPLACE:
-                text = "it was replaced by an enqueue that did not ask for that"
-            elif outcome == EnqueueOutcome.KEPT and rule == OnDuplicate.REJECT:
-                text = "it was kept by an enqueue that was to be rejected then"
-        if text:
-            line = self._judge.line(call.begin_ms, call.end_ms, call.mark, f"was answered with {descriptor}")
-            self._judge.violated(Violation("key", descriptor, text, call.end_ms, (line,), (call.number,)))
+    def _other_priority(self, call: OpenCall, descriptor: str, priority: int) -> None:
+        """A job was replaced by one of this priority: it has another one."""
+        text = f"it was replaced by a job of priority {priority}"
+        line = self._judge.line(call.begin_ms, call.end_ms, call.mark, "was answered that it is REPLACED")
+        self._judge.violated(Violation("key", descriptor, text, call.end_ms, (line,), (call.number,)))
 
     def _key_given(self, key: Key, holder: _Holder) -> None:
         if _is_overflow(holder.descriptor):
@@ -234,7 +227,8 @@ class KeyRules:
 
         def judge() -> None:
             over_ms = first.over_ms + window_ms + self._judge.tolerance_ms
-            if holder.begin_ms > over_ms and not self._judge.queue(queue_in(first.descriptor)).was_retried:
+            was_retried = self._judge.queue(queue_in(first.descriptor)).was_retried
+            if holder.begin_ms > over_ms and self._stays(first.descriptor) and not was_retried:
                 text = f"it was named {holder.begin_ms - first.over_ms:.0f} ms after its end"
                 line = self._judge.line(holder.begin_ms, holder.end_ms, holder.mark, "was answered that it stands")
                 self._judge.violated(
@@ -245,7 +239,7 @@ class KeyRules:
 
     def _two_answers(self, one: _Holder, two: _Holder) -> None:
         """A send id got another answer, so soon that it cannot have been forgotten."""
-        if any(self._judge.has_lost(shard_in(each.descriptor)) for each in (one, two)):
+        if not (self._stays(one.descriptor) and self._stays(two.descriptor)):
             return
         part = tuple(
             self._judge.line(each.begin_ms, each.end_ms, each.mark, f"was answered with {each.descriptor}")
@@ -254,6 +248,10 @@ class KeyRules:
         text = f"its send id was answered with {one.descriptor} before"
         numbers = (one.mark.number, two.mark.number)
         self._judge.violated(Violation("send", two.descriptor, text, two.end_ms, part, numbers))
+
+    def _stays(self, descriptor: str) -> bool:
+        """The shard of the job lost nothing, and its jobs do not go to other shards."""
+        return not (self._judge.has_lost(shard_in(descriptor)) or self._judge.may_move(descriptor))
 
     # -- dequeues and lookups ----------------------------------------------------------------------------------------
 

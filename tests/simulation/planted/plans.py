@@ -40,10 +40,31 @@ PLANS: Mapping[str, Plan] = {
     "keyed on two servers": _plan("keyed", servers=2),
     "operators": _plan("dead_letters", servers=2, shards=1, minutes=1.0, faults=_again("slow", 6.0, 4.0, 0.1, 60.0)),
     "a further shard": _plan("keyed", servers=2, minutes=1.0, faults=[Fault("add_shard", 15.0, 1.0)]),
+    "homes that move": _plan(
+        "keyed",
+        servers=2,
+        shards=3,
+        minutes=1.0,
+        faults=[Fault("drain_shard", 8.0, 12.0, shard=1), Fault("drain_shard", 30.0, 12.0, shard=2)],
+    ),
+    "two further shards": _plan(
+        "keyed", servers=2, minutes=1.0, faults=[Fault("add_shard", 8.0, 1.0), Fault("add_shard", 20.0, 1.0)]
+    ),
+    "homes behind a freeze": _plan(
+        "keyed",
+        servers=3,
+        shards=3,
+        minutes=1.0,
+        faults=[
+            Fault("drain_shard", 8.0, 12.0, shard=1),
+            *[Fault("freeze", at_s, 1.5, server=1) for at_s in (7.9, 9.4, 20.0, 21.5)],
+        ],
+    ),
     "limits": _plan("limits", servers=2),
     "many queues": _plan("many_queues"),
     "a steady pace": _plan("many_queues", minutes=1.5),
     "schedules": _plan("schedules", servers=2),
+    "schedules of frozen servers": _plan("schedules", servers=2, faults=_again("freeze", 2.0, 1.5)),
     "flows": _plan("flows"),
     "strangers": _plan("strangers"),
     "lost answers": _plan("plain", "keyed", faults=ANSWERS),
