@@ -5,7 +5,7 @@ did not run. It is judged with the calls about those jobs. Of two enqueues that 
 job that lives on.
 
 Not judged: a key whose job was stored by a call of unknown outcome, the order of jobs whose enqueues ran at once, and
-a window that ends less than a call's time late.
+when a window ends.
 """
 
 from __future__ import annotations
@@ -44,9 +44,6 @@ class _Holder:
     end_ms: float
     window_ms: float
     """After its end; inf: not known."""
-
-    over_ms: float = inf
-    """By when it had ended."""
 
 
 @dataclass(slots=True)
@@ -197,8 +194,6 @@ class KeyRules:
         for other in others:
             if other is not named and self._is_before(other, holder):
                 self._free(other, holder, "key", 0.0 if other.window_ms < inf else inf)
-        if named is not None and 0 < named.window_ms < inf:
-            self._within_window("key", named, holder, named.window_ms)
         if named is None and not _is_overflow(holder.descriptor):
             others.append(_Holder(holder.descriptor, holder.mark, holder.begin_ms, holder.end_ms, inf))
 
@@ -210,32 +205,15 @@ class KeyRules:
             heapq.heappush(self._forget, (holder.end_ms, key))
         first = sent.get(place)
         if first is not None and first.holder.descriptor == holder.descriptor:
-            if outcome == EnqueueOutcome.STORED:
-                self._within_window("send", first.holder, holder, SEND_ID_KEPT_MS)
             return True
         sent[place] = _Sent(holder, outcome)
         if first is None or _is_overflow(first.holder.descriptor) or _is_overflow(holder.descriptor):
             return False  # an overflow shard forgets send ids
-        if first.outcome == EnqueueOutcome.STORED:
-            self._free(first.holder, holder, "send", SEND_ID_KEPT_MS)
         if holder.end_ms - first.holder.begin_ms < SEND_ID_KEPT_MS - self._judge.tolerance_ms:
             self._two_answers(first.holder, holder)
+        elif first.outcome == EnqueueOutcome.STORED:
+            self._free(first.holder, holder, "send", SEND_ID_KEPT_MS)
         return False
-
-    def _within_window(self, rule: str, first: _Holder, holder: _Holder, window_ms: float) -> None:
-        """What names a job that has ended is so soon behind its end as it may be."""
-
-        def judge() -> None:
-            over_ms = first.over_ms + window_ms + self._judge.tolerance_ms
-            was_retried = self._judge.queue(queue_in(first.descriptor)).was_retried
-            if holder.begin_ms > over_ms and self._stays(first.descriptor) and not was_retried:
-                text = f"it was named {holder.begin_ms - first.over_ms:.0f} ms after its end"
-                line = self._judge.line(holder.begin_ms, holder.end_ms, holder.mark, "was answered that it stands")
-                self._judge.violated(
-                    Violation(rule, first.descriptor, text, holder.end_ms, (line,), (holder.mark.number,))
-                )
-
-        self._judge.when_known(holder.end_ms, judge)
 
     def _two_answers(self, one: _Holder, two: _Holder) -> None:
         """A send id got another answer, so soon that it cannot have been forgotten."""
@@ -306,9 +284,6 @@ class KeyRules:
         """A job is over in every case: a key without a window is free, and the next of its chain goes on."""
         key = history.key
         if key is not None and key in self._holders:
-            for other in self._holders[key]:
-                if other.descriptor == history.descriptor and other.over_ms == inf:
-                    other.over_ms = history.last_ms
             left = [other for other in self._holders[key] if other.descriptor != history.descriptor or other.window_ms]
             if left:
                 self._holders[key] = left

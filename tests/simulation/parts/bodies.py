@@ -61,7 +61,9 @@ class Bodies(Part):
             lookup = caller.client.lookup
             known = self.some_known(rng, 5)
             found = await self.call("lookup", lookup(known, include_body=True, include_result=True)) if known else None
-            failed = await self.call("search", caller.client.search_jobs(JobSelection(QUEUE, [JobPhase.FAILED]), limit=10))
+            failed = await self.call(
+                "search", caller.client.search_jobs(JobSelection(QUEUE, [JobPhase.FAILED]), limit=10)
+            )
             infos = [*(found or {}).values(), *(failed.jobs if failed else ())]
             names = [each for info in infos for each in (info.descriptor, info.moved_to) if each]
             for _ in range(2):  # one that was about to be removed is gone by then

@@ -132,7 +132,7 @@ class Contested(Part):
         """A job of each queue in this state, with a dedupe key."""
         await self.rest(rng)
         infos = await self._look(caller, self.some_known(rng, 50))
-        return list({info.descriptor.partition(':')[0]: info for info in infos if info.state is state and info.dedupe_key}.values())
+        return list({_queue(info): info for info in infos if info.state is state and info.dedupe_key}.values())
 
     async def _enqueue_like(self, caller: Caller, info: JobInfo, on_duplicate: OnDuplicate) -> Sequence[str]:
         """A job with the same keys."""
@@ -143,7 +143,7 @@ class Contested(Part):
             serialize_key=info.serialize_key or "",
             on_duplicate=on_duplicate,
         )
-        return await self._enqueue(caller, info.descriptor.partition(":")[0], [job])
+        return await self._enqueue(caller, _queue(info), [job])
 
     # -- whoever asks or removes -------------------------------------------------------------------------------------
 
@@ -165,7 +165,8 @@ class Contested(Part):
             if rng.random() < 0.3:
                 await self.call("cancel", client.cancel(self.some_known(rng, 5)))
             elif rng.random() < 0.5:
-                await self.call("cancel", client.cancel(rng.choice(QUEUES), keys=[KeyRef(f"key-{rng.randrange(KEYS)}")]))
+                key = KeyRef(f"key-{rng.randrange(KEYS)}")
+                await self.call("cancel", client.cancel(rng.choice(QUEUES), keys=[key]))
             else:
                 chosen = JobFilter(KEPT, rng.choice((JobState.SUCCEEDED, JobState.FAILED)), rng.randint(1, 3))
                 await self.call("delete_jobs", client.delete_jobs(chosen, limit=rng.randint(1, 5)))
@@ -185,3 +186,7 @@ class Contested(Part):
                 del self._keys[queue, key]
                 left[stored[0]] = "is new"
         return left
+
+
+def _queue(info: JobInfo) -> str:
+    return info.descriptor.partition(":")[0]

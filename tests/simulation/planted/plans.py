@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from tests.simulation.parts.part import PartSettings
 from tests.simulation.plan import Fault, Plan
@@ -33,7 +34,8 @@ def _again(kind: str, every_s: float, lasts_s: float, amount: float = 0.5, until
 
 ANSWERS = [*_again("callers_half", 4.0, 3.0, 0.8), *_again("callers_twice", 5.0, 4.0, 1.0)]
 PLANS: Mapping[str, Plan] = {
-    **{name: _plan(name) for name in ("plain", "keyed", "results", "cancels", "counts", "dead_letters", "bodies", "contested")},
+    **{name: _plan(name) for name in ("plain", "keyed", "results", "cancels", "counts", "dead_letters", "bodies")},
+    "contested": _plan("contested"),
     "one shard": _plan("plain", shards=1),
     "one worker": Plan(1, 1, 1, 1.0, {"plain": ONE_WORKER}),
     "a long pause": _plan("limits", minutes=2.0),
@@ -47,19 +49,19 @@ PLANS: Mapping[str, Plan] = {
         minutes=1.0,
         faults=[Fault("drain_shard", 8.0, 12.0, shard=1), Fault("drain_shard", 30.0, 12.0, shard=2)],
     ),
-    "two further shards": _plan(
-        "keyed", servers=2, minutes=1.0, faults=[Fault("add_shard", 8.0, 1.0), Fault("add_shard", 20.0, 1.0)]
-    ),
-    "homes behind a freeze": _plan(
-        "keyed",
-        servers=3,
-        shards=3,
-        minutes=1.0,
-        faults=[
+    "homes behind a freeze": Plan(
+        1,
+        2,
+        2,
+        1.0,
+        {"keyed": replace(BUSY, producers=12, pause_s=0.4, burst=2)},
+        [
             Fault("drain_shard", 8.0, 12.0, shard=1),
-            *[Fault("freeze", at_s, 1.5, server=1) for at_s in (7.9, 9.4, 20.0, 21.5)],
+            Fault("drain_shard", 32.0, 12.0, shard=1),
+            *[Fault("freeze", at_s, 6.0, server=1) for at_s in (7.9, 19.9, 31.9, 43.9)],
         ],
     ),
+    "chains that move": _plan("chains", servers=2, faults=[Fault("drain_shard", 8.0, 8.0, shard=1)]),
     "limits": _plan("limits", servers=2),
     "many queues": _plan("many_queues"),
     "a steady pace": _plan("many_queues", minutes=1.5),
