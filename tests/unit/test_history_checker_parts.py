@@ -192,6 +192,13 @@ PAIRS: list[tuple[str, str, Rows, Row | NoteRow, Row | NoteRow]] = [
         claim(2, "A", body="sha256:1"),
     ),
     (
+        "body",
+        "missing twice",
+        [enqueue(0, "A"), look(1, "A", JobState.PENDING, with_result=False)],
+        look(2, "A", JobState.PENDING, with_result=False, bodyLeftOut=True),
+        look(2, "A", JobState.PENDING, with_result=False),
+    ),
+    (
         "state",
         "replaced while it runs",
         [enqueue(0, "A", **KEY), claim(1, "A")],

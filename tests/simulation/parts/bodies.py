@@ -66,7 +66,5 @@ class Bodies(Part):
             )
             infos = [*(found or {}).values(), *(failed.jobs if failed else ())]
             names = [each for info in infos for each in (info.descriptor, info.moved_to) if each]
-            for _ in range(2):  # one that was about to be removed is gone by then
-                found = await self.call("lookup", lookup(names, include_body=True)) if names else None
-                names = [name for name, info in (found or {}).items() if info.body is None and not info.body_left_out]
-            self.problems += (f"{name} has no body" for name in names)
+            for _ in range(2 if names else 0):  # the history tells by the second look that a body is missing
+                await self.call("lookup", lookup(names, include_body=True))

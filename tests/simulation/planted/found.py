@@ -81,8 +81,8 @@ FOUND: Mapping[str, Mapping[str, tuple[str, int]]] = {
     },
     "bodies": {
         "sqlite held_references: flags ^= TIERED -> nothing": ("body", 8),
-        "bodies.tiered_shard: a body is deleted as soon as its job is stored": ("state", 2),
-        "sqlite held_references: if left >= 0: -> if False:": ("stuck", 2),
+        "bodies.tiered_shard: a body is deleted as soon as its job is stored": ("body", 2),
+        "sqlite held_references: if left >= 0: -> if False:": ("body", 2),
     },
     "limits": {
         "sqlite coordination: quota - _in_progress(session, queue_id, quota) -> quota": ("quota", 8),
@@ -164,7 +164,7 @@ FOUND: Mapping[str, Mapping[str, tuple[str, int]]] = {
     },
     "contested": {
         "sqlite keyed_jobs: self._chains.untake(first_id) -> nothing": ("stuck", 8),
-        "sqlite keyed_jobs: if priority != job.priority: -> if False:": ("key", 2),
+        "sqlite keyed_jobs: if priority != job.priority: -> if False:": ("key", 8),
         "sqlite keyed_jobs: if entry.job_id in self._running: -> if False:": ("stuck", 2),
         "sqlite keyed_jobs: if send and offered.outcome in (OfferOutcome.KEPT, -> if False:": ("send", 2),
         "sqlite extensions: [each for each in going if each.keys.flags & HAS_W -> []": ("send", 2),
@@ -197,6 +197,6 @@ FOUND: Mapping[str, Mapping[str, tuple[str, int]]] = {
         ),
     },
     "noise at bodies": {
-        "bodies.tiered_shard: a body is deleted although its job may be stored": ("stuck", 8),
+        "bodies.tiered_shard: a body is deleted although its job may be stored": ("body", 8),
     },
 }
