@@ -129,8 +129,8 @@ class _Placing:
         """To the next shard."""
         if not self.to_ask:
             return self.offer
-        asked = replace(self.offer.job, body=b"", dedupe_key="", serialize_key="")
-        return replace(self.offer, job=asked, only_if_known=True, takes_no_jobs=True)
+        bare = replace(self.offer.job, body=b"", dedupe_key="", serialize_key="")
+        return replace(self.offer, job=bare, only_if_known=True, takes_no_jobs=True)
 
     def probed(self, has_part: bool) -> None:
         """The next shard of `to_probe` has nothing that its keys name, or a part of its chain alone."""

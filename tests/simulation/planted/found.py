@@ -180,10 +180,10 @@ FOUND: Mapping[str, Mapping[str, tuple[str, int]]] = {
     },
     "homes that move": {
         "sqlite keyed_jobs: elif offer.only_if_known and not (serialize and se -> elif False:": ("key", 2),
-        "sqlite keyed_jobs: elif offer.only_if_known and offer.takes_no_jobs: -> elif False:": ("key", 2),
+        "sqlite keyed_jobs: elif offer.only_if_known and offer.takes_no_jobs: -> elif False:": ("key", 8),
     },
     "homes behind a freeze": {
-        'sqlite keyed_jobs: if (version or "") > homes_version: -> if False:': ("ended", 2),
+        'sqlite keyed_jobs: if (version or "") > homes_version: -> if False:': ("state", 8),
         "sqlite key_entries: if entry.stands(now_ms)} -> }": ("key", 2),
     },
     "chains that move": {
