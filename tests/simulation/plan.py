@@ -14,7 +14,7 @@ from typing import Any, Self
 import msgspec
 
 from pinlater.config import Config
-from tests.simulation.parts import PARTS
+from tests.simulation.parts import FOR_PLANTED_FAULTS, PARTS
 from tests.simulation.parts.part import PartSettings
 
 SIZES = ((1, 30), (2, 32), (3, 18), (4, 10), (6, 6), (8, 4))
@@ -94,7 +94,8 @@ def draw(seed: int, kinds: Mapping[str, float], *, most_minutes: float = 60.0, p
     (servers,) = rng.choices([size for size, _ in SIZES], [weight for _, weight in SIZES])
     shards = rng.randint(1, 2 * servers + 2)
     minutes = round(math.exp(rng.uniform(math.log(1.0), math.log(most_minutes))), 1)
-    chosen = list(parts) or sorted(rng.sample(sorted(PARTS), min(len(PARTS), rng.randint(1, 4))))
+    drawn = sorted(set(PARTS).difference(FOR_PLANTED_FAULTS))
+    chosen = list(parts) or sorted(rng.sample(drawn, min(len(drawn), rng.randint(1, 4))))
     quiet, is_calm = max(1.0, minutes / 3), minutes > CALM_MINUTES
     if is_calm:
         calm = random.Random(f"calm {seed}")

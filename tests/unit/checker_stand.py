@@ -175,11 +175,12 @@ def look(
     shard: str = "1",
     queue: str = QUEUE,
     priority: int = 1,
+    with_result: bool = True,
     **info: Any,
 ) -> Row:
     """A lookup of one job; None: it is not there."""
     descriptor = job(name, queue=queue, shard=shard, priority=priority)
-    request = {"jobDescriptors": [descriptor], "includeResult": True, "includeBody": True}
+    request = {"jobDescriptors": [descriptor], "includeResult": with_result, "includeBody": True}
     found: dict[str, Any] = {}
     if state is not None:
         found[descriptor] = {

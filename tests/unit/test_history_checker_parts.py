@@ -204,11 +204,25 @@ PAIRS: list[tuple[str, str, Rows, Row | NoteRow, Row | NoteRow]] = [
         claim(2, "A", body="sha256:1"),
     ),
     (
+        "body",
+        "missing twice",
+        [enqueue(0, "A"), look(1, "A", JobState.PENDING, with_result=False)],
+        look(2, "A", JobState.PENDING, with_result=False, bodyLeftOut=True),
+        look(2, "A", JobState.PENDING, with_result=False),
+    ),
+    (
         "state",
         "replaced while it runs",
         [enqueue(0, "A", **KEY), claim(1, "A")],
         enqueue(2, "A", outcome=KEPT, onDuplicate=1, **KEY),
         enqueue(2, "A", outcome=REPLACED, onDuplicate=1, **KEY),
+    ),
+    (
+        "key",
+        "replaced with its priority",
+        [enqueue(0, "A", **KEY)],
+        enqueue(1, "A", outcome=REPLACED, onDuplicate=1, **KEY),
+        enqueue(1, "A", outcome=REPLACED, onDuplicate=1, priority=2, **KEY),
     ),
     ("chain", "the first ended", [*TWO_IN_CHAIN, claim(1, "A")], ack(2, "A", claimed_at(1)), claim(2, "B")),
     ("chain", "in order", TWO_IN_CHAIN, claim(2, "A"), claim(2, "B")),
@@ -220,6 +234,13 @@ PAIRS: list[tuple[str, str, Rows, Row | NoteRow, Row | NoteRow]] = [
         claim(2, "B"),
     ),
     ("send", "answered again", [enqueue(0, "A", **SENT)], enqueue(1, "A", **SENT), enqueue(1, "B", **SENT)),
+    (
+        "send",
+        "kept again",
+        [enqueue(0, "A", **KEY), enqueue(0.5, "A", outcome=KEPT, **KEY, **SENT), *FIRST_DONE],
+        enqueue(4, "A", outcome=KEPT, **KEY, **SENT),
+        enqueue(4, "B", **KEY, **SENT),
+    ),
     (
         "send",
         "ten minutes after its end",
@@ -456,6 +477,11 @@ def test_a_key_is_free_for_certain_only_where_nothing_may_have_ended_its_job() -
 
 def test_a_send_id_that_was_sent_before_may_have_stored_its_job_then() -> None:
     assert judged(enqueue_lost(0, **SENT), claim(1, "A"), enqueue(2, "A", **SENT)).is_explained
+
+
+def test_a_request_that_is_sent_again_late_says_nothing_of_its_key() -> None:
+    first = enqueue(0, "A", **KEY, **SENT)
+    assert judged(first, *FIRST_DONE, enqueue(3, "B", **KEY), enqueue(4, "A", **KEY, **SENT)).is_explained
 
 
 def test_an_operators_retry_takes_a_place_at_the_end_of_a_chain() -> None:

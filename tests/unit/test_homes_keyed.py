@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 
 import pytest
 
@@ -314,6 +315,28 @@ async def test_a_resend_of_a_job_with_a_send_id_alone_is_known_before_and_after_
             assert [each[:2] for each in again] == [each[:2] for each in first]
         at.clock.tick(later_ms)
         assert sorted(job.body for job in await claim(at, server)) == sorted(job.body for job in jobs)
+
+
+@pytest.mark.parametrize("serialize_key", ["", "chain"])
+async def test_a_send_id_counts_at_its_new_home_while_its_dedupe_key_lives_at_the_former_one(
+    serialize_key: str,
+) -> None:
+    async with two_servers(2) as at:
+        server, other = at.servers
+        jobs = named(serialize_key=serialize_key)
+        sent = [replace(job, send_id=f"send {job.dedupe_key}") for job in jobs]
+        first = [(await enqueue(server, [job]))[0] for job in sent]
+        for _ in sent:  # those of a chain come one by one
+            await finish(at, server, await claim(at, server))
+        later = await enqueue(server, jobs)
+        assert {each.outcome for each in later} == {OfferOutcome.STORED}
+        for shard_id in {shard_of(each) for each in later}:
+            if shard_id == "2" or serialize_key:
+                await drain(at, shard_id)
+        for _ in range(3):
+            again = [(await enqueue(other, [job]))[0] for job in sent]
+            assert [each[:2] for each in again] == [each[:2] for each in first]
+            await upkeep(at, ("windows",))
 
 
 async def test_a_shard_that_was_given_up_has_no_keys_any_more() -> None:

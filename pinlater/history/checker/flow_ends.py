@@ -20,7 +20,7 @@ from math import inf
 from typing import Any, NamedTuple
 
 from pinlater.history.checker.claim_observations import ObservedClaim
-from pinlater.history.checker.history_judge import Handling, HistoryJudge, OpenCall, queue_in, shard_in
+from pinlater.history.checker.history_judge import Handling, HistoryJudge, OpenCall, queue_in
 from pinlater.history.checker.observations import CallMark
 from pinlater.history.checker.verdict import Violation
 
@@ -152,7 +152,7 @@ class FlowEnds:
 
     def _may_have_others(self, descriptor: str) -> bool:
         """Whether other jobs may have carried its item."""
-        return self._judge.may_move(shard_in(descriptor)) or self._judge.queue(queue_in(descriptor)).was_operated
+        return self._judge.may_move(descriptor) or self._judge.queue(queue_in(descriptor)).was_operated
 
     # -- flows -------------------------------------------------------------------------------------------------------
 

@@ -229,8 +229,9 @@ class HistoryJudge:
         """Jobs of this shard move to others by themselves."""
         self._emptied_shards.add(shard)
 
-    def may_move(self, shard: str) -> bool:
-        """Whether jobs of this shard may move to others by themselves."""
+    def may_move(self, descriptor: str) -> bool:
+        """Whether the job lies on an overflow shard, or on one that is being emptied."""
+        shard = shard_in(descriptor)
         return shard.startswith("o") or shard in self._emptied_shards
 
     @property
@@ -422,11 +423,11 @@ class HistoryJudge:
 
     def around(self, history: JobHistory) -> Surroundings:
         """What lies around a job now."""
-        queue, shard, _ = history.descriptor.split(":", 2)
+        queue = queue_in(history.descriptor)
         since_ms = min(state.since_ms for state in history.states)
         around = self.queue(queue).around(history.descriptor, history.key, since_ms, is_foreign=history.is_foreign)
         around.hidden = len(self._failures_ms) - history.hidden_before
-        around.may_move = self.may_move(shard[1:])
+        around.may_move = self.may_move(history.descriptor)
         return around
 
     def _heed_before(self, history: JobHistory, notes: Sequence[Note]) -> None:

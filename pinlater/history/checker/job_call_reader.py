@@ -21,7 +21,7 @@ from pinlater.history.checker.claim_observations import (
 )
 from pinlater.history.checker.flow_ends import FlowEnds
 from pinlater.history.checker.hand_out_order import HandOutOrder
-from pinlater.history.checker.history_judge import Handling, HistoryJudge, OpenCall, queue_in
+from pinlater.history.checker.history_judge import Handling, HistoryJudge, OpenCall, queue_in, shard_in
 from pinlater.history.checker.job_machine import Change, Key, ManyChanged, Phase, whole_ms
 from pinlater.history.checker.job_names import JobNames
 from pinlater.history.checker.key_rules import KeyRules
@@ -68,6 +68,9 @@ class JobCallReader:
         self._once = StoredOnce(judge)
         self._shown = ShownJobs(judge)
         self._rescheduled_last: dict[str, OpenCall] = {}
+        self._bare: dict[str, float] = {}
+        """When the lookup ended that found the body of a job missing."""
+
         judge.handle(
             {
                 "enqueueJobs": Handling(self._enqueued, self._not_enqueued, keys.sending),
@@ -401,9 +404,18 @@ class JobCallReader:
         keys = {key_of(request.get("queueName", ""), named) for named in _structs(request.get("keys"))}
         for descriptor, info in found.items():
             self._see(call, descriptor, info, with_result=with_result)
+            if request.get("includeBody") and not with_result:
+                self._look_for_body(call, descriptor, info)
             key = key_of(queue_in(descriptor), info) if keys and descriptor not in named_jobs else None
             if key in keys and key is not None:
                 self._keys.found(call, key, descriptor)
+
+    def _look_for_body(self, call: OpenCall, descriptor: str, info: Mapping[str, Any]) -> None:
+        """One that is missing twice is missing; once, the job may have been removed at that moment."""
+        if "body" in info or info.get("bodyLeftOut") or self._judge.has_lost(shard_in(descriptor)):
+            self._bare.pop(descriptor, None)
+        elif self._bare.setdefault(descriptor, call.end_ms) < call.begin_ms:
+            self._broken(call, "body", descriptor, "it has no body")
 
     def _scanned(self, call: OpenCall, answer: Any) -> None:
         self._shown.scanned(call, answer)

@@ -99,8 +99,12 @@ class KeyRules:
             mark.began = -inf
         window_ms = float(job.get("dedupeForMillis", 0))
         holder = _Holder(descriptor, mark, begin_ms, call.end_ms, window_ms)
-        if send_id := job.get("sendId"):
-            self._answered_again((queue, send_id), place, holder, outcome)
+        priority = int(job.get("priority", 1))
+        if outcome == EnqueueOutcome.REPLACED and f":p{priority}:" not in descriptor:
+            self._other_priority(call, descriptor, priority)
+        send_id = job.get("sendId")
+        if send_id and self._answered_again((queue, send_id), place, holder, outcome):
+            return
         if dedupe_key := job.get("dedupeKey"):
             key = (queue, dedupe_key, job.get("serializeKey") or "")
             if outcome == EnqueueOutcome.STORED:
@@ -112,6 +116,12 @@ class KeyRules:
             self._chains.setdefault(serialize_key, _Chain()).members.setdefault(descriptor, holder)
             self._chain_of[descriptor] = serialize_key
         self._forget_old()
+
+    def _other_priority(self, call: OpenCall, descriptor: str, priority: int) -> None:
+        """A job was replaced by one of this priority: it has another one."""
+        text = f"it was replaced by a job of priority {priority}"
+        line = self._judge.line(call.begin_ms, call.end_ms, call.mark, "was answered that it is REPLACED")
+        self._judge.violated(Violation("key", descriptor, text, call.end_ms, (line,), (call.number,)))
 
     def _key_given(self, key: Key, holder: _Holder) -> None:
         if _is_overflow(holder.descriptor):
@@ -187,19 +197,39 @@ class KeyRules:
         if named is None and not _is_overflow(holder.descriptor):
             others.append(_Holder(holder.descriptor, holder.mark, holder.begin_ms, holder.end_ms, inf))
 
-    def _answered_again(self, key: tuple[str, str], place: int, holder: _Holder, outcome: int) -> None:
+    def _answered_again(self, key: tuple[str, str], place: int, holder: _Holder, outcome: int) -> bool:
+        """Whether a send id got the answer that it had got before, which says nothing new of its keys."""
         sent = self._sent.get(key)
         if sent is None:
             sent = self._sent[key] = {}
             heapq.heappush(self._forget, (holder.end_ms, key))
         first = sent.get(place)
         if first is not None and first.holder.descriptor == holder.descriptor:
-            return
+            return True
         sent[place] = _Sent(holder, outcome)
         if first is None or _is_overflow(first.holder.descriptor) or _is_overflow(holder.descriptor):
-            return  # an overflow shard forgets send ids
-        if first.outcome == EnqueueOutcome.STORED:
+            return False  # an overflow shard forgets send ids
+        if holder.end_ms - first.holder.begin_ms < SEND_ID_KEPT_MS - self._judge.tolerance_ms:
+            self._two_answers(first.holder, holder)
+        elif first.outcome == EnqueueOutcome.STORED:
             self._free(first.holder, holder, "send", SEND_ID_KEPT_MS)
+        return False
+
+    def _two_answers(self, one: _Holder, two: _Holder) -> None:
+        """A send id got another answer, so soon that it cannot have been forgotten."""
+        if not (self._stays(one.descriptor) and self._stays(two.descriptor)):
+            return
+        part = tuple(
+            self._judge.line(each.begin_ms, each.end_ms, each.mark, f"was answered with {each.descriptor}")
+            for each in (one, two)
+        )
+        text = f"its send id was answered with {one.descriptor} before"
+        numbers = (one.mark.number, two.mark.number)
+        self._judge.violated(Violation("send", two.descriptor, text, two.end_ms, part, numbers))
+
+    def _stays(self, descriptor: str) -> bool:
+        """The shard of the job lost nothing, and its jobs do not go to other shards."""
+        return not (self._judge.has_lost(shard_in(descriptor)) or self._judge.may_move(descriptor))
 
     # -- dequeues and lookups ----------------------------------------------------------------------------------------
 

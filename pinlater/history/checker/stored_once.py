@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from pinlater.history.checker.history_judge import HistoryJudge, OpenCall, queue_in, shard_in
+from pinlater.history.checker.history_judge import HistoryJudge, OpenCall, queue_in
 from pinlater.history.checker.verdict import Violation
 
 _MANY = ""
@@ -60,7 +60,7 @@ class StoredOnce:
             known = self._judge.known(descriptor)
             if stored in (_MANY, descriptor) or queue_in(stored) != queue_in(descriptor):
                 continue
-            if known is None or not known.is_foreign or self._judge.may_move(shard_in(stored)):
+            if known is None or not known.is_foreign or self._judge.may_move(stored):
                 continue
             if self._judge.queue(queue_in(stored)).has_other_sources:
                 continue

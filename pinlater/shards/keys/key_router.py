@@ -112,10 +112,25 @@ class _Placing:
     parts: set[str] = field(default_factory=set)
     """The shards that have a part of its chain."""
 
+    to_ask: list[str] = field(default_factory=list)
+    """Those that only say first whether its send id is known there: the window of one goes to the home, also while the
+    job that has its dedupe key now lives elsewhere.
+    """
+
     @property
     def next_shard(self) -> str:
         """ "": any one."""
-        return self.to_probe[0] if self.to_probe else self.left[0] if self.left else ""
+        return (
+            self.to_ask[0] if self.to_ask else self.to_probe[0] if self.to_probe else self.left[0] if self.left else ""
+        )
+
+    @property
+    def next_offer(self) -> Offer:
+        """To the next shard."""
+        if not self.to_ask:
+            return self.offer
+        bare = replace(self.offer.job, body=b"", dedupe_key="", serialize_key="")
+        return replace(self.offer, job=bare, only_if_known=True, takes_no_jobs=True)
 
     def probed(self, has_part: bool) -> None:
         """The next shard of `to_probe` has nothing that its keys name, or a part of its chain alone."""
@@ -217,7 +232,7 @@ class KeyRouter:
                 offer = replace(each.offer, only_if_known=False, takes_no_jobs=False, behind="")
                 fresh = _placing(offer, True, table, leaving)
                 each.offer, each.left, each.answer = fresh.offer, fresh.left, fresh.answer
-                each.to_probe, each.parts = fresh.to_probe, fresh.parts
+                each.to_probe, each.parts, each.to_ask = fresh.to_probe, fresh.parts, fresh.to_ask
         return _answers_of(placed)
 
     async def _place(self, queue: str, placed: Sequence[_Placing], table: HomeTable, now_ms: int) -> None:
@@ -246,7 +261,7 @@ class KeyRouter:
             else:
                 some_at_home = False
                 for each in group:
-                    is_home = len(each.left) == 1 and not each.to_probe
+                    is_home = len(each.left) == 1 and not each.to_probe and not each.to_ask
                     some_at_home = some_at_home or is_home
                     each.offer.only_if_known = not is_home
                     each.offer.takes_no_jobs = not is_home and (
@@ -258,14 +273,16 @@ class KeyRouter:
                     group = [each for each in group if each.answer is None]
                     if not group:
                         return
-                offers = [each.offer for each in group]
+                offers = [each.next_offer for each in group]
                 offered = await self._offer_at(shard_id, offers, queue, table, now_ms, is_home=some_at_home)
         except PinLaterError as error:
             for each in group:
                 each.answer = error.with_traceback(None)
             return
         for each, answer in zip(group, offered, strict=True):
-            if each.to_probe and answer.outcome in (_CHAIN_HERE, _NOT_HERE):
+            if each.to_ask and answer.outcome is _NOT_HERE:
+                del each.to_ask[0]
+            elif each.to_probe and answer.outcome in (_CHAIN_HERE, _NOT_HERE):
                 each.probed(answer.outcome is _CHAIN_HERE)
             elif answer.outcome is _CHAIN_HERE:
                 each.offer.behind = each.offer.behind or shard_id
@@ -413,8 +430,11 @@ def _placing(offer: Offer, is_keyed: bool, table: HomeTable, leaving: str) -> _P
         return _Placing(offer, [], HomeMoving(f"keys of this call live on shard {leaving} itself"))
     left = [*(each for each in places.former if each != leaving), places.home]
     job = offer.job
+    if len(left) == 1:
+        return _Placing(offer, left)
     goes_by_two = job.serialize_key and (job.dedupe_key or job.send_id)
-    return _Placing(offer, left, to_probe=list(left) if goes_by_two and len(left) > 1 else [])
+    asks = job.send_id and (job.dedupe_key or job.serialize_key)
+    return _Placing(offer, left, to_probe=list(left) if goes_by_two else [], to_ask=list(left) if asks else [])
 
 
 def _of_all(key: KeyRef, places: Places, by_shard: dict[str, str]) -> str | None:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 from tests.simulation.parts.bodies import Bodies
 from tests.simulation.parts.cancels import Cancels
+from tests.simulation.parts.chains import Chains
+from tests.simulation.parts.contested import Contested
 from tests.simulation.parts.counts import Counts
 from tests.simulation.parts.dead_letters import DeadLetters
 from tests.simulation.parts.flows import Flows
@@ -35,6 +37,11 @@ PARTS: Mapping[str, type[Part]] = {
         Bodies,
         Overflow,
         Strangers,
+        Contested,
+        Chains,
     )
 }
 """By the name that a plan lists."""
+
+FOR_PLANTED_FAULTS = ("chains", "contested")
+"""No random plan has one of these: they were tried under few of the faults."""

@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterable
 
 from pinlater.model import DequeuedJob, Job
+from pinlater.model.job_selection import JobPhase, JobSelection
 from tests.simulation.callers import Caller
 from tests.simulation.parts.part import Part, Program
 from tests.simulation.parts.worker import Habits, Worker
@@ -57,6 +58,13 @@ class Bodies(Part):
     async def _read(self, caller: Caller, rng: random.Random) -> None:
         while True:
             await self.rest(rng)
-            names = self.some_known(rng, 5)
-            if names:
-                await self.call("lookup", caller.client.lookup(names, include_body=True, include_result=True))
+            lookup = caller.client.lookup
+            known = self.some_known(rng, 5)
+            found = await self.call("lookup", lookup(known, include_body=True, include_result=True)) if known else None
+            failed = await self.call(
+                "search", caller.client.search_jobs(JobSelection(QUEUE, [JobPhase.FAILED]), limit=10)
+            )
+            infos = [*(found or {}).values(), *(failed.jobs if failed else ())]
+            names = [each for info in infos for each in (info.descriptor, info.moved_to) if each]
+            for _ in range(2 if names else 0):  # the history tells by the second look that a body is missing
+                await self.call("lookup", lookup(names, include_body=True))

@@ -27,6 +27,10 @@ class Schedules(Part):
     async def _work(self, caller: Caller, rng: random.Random) -> None:
         await Worker(self, caller, rng, [QUEUE], Habits()).run()
 
+    def handed_out(self, descriptors: Iterable[str]) -> None:
+        """Nobody else knows of these jobs."""
+        self.accepted(descriptors)
+
     async def _plan(self, caller: Caller, rng: random.Random) -> None:
         while True:
             deed = rng.choice((self._set, self._set, self._pause, self._delete, self._see))
@@ -61,6 +65,11 @@ class Schedules(Part):
 
     async def _see(self, caller: Caller, rng: random.Random, name: str) -> None:
         await self.call("get_schedules", caller.client.get_schedules(rng.choice((None, [name])), next_limit=3))
+
+    async def look_back(self, caller: Caller) -> None:
+        """The last jobs, by which it is judged which times fired."""
+        if self.known:
+            await self.call("lookup", caller.client.lookup(list(self.known)))
 
     async def open_up(self, caller: Caller) -> None:
         """No schedule fires any more, so that all jobs end."""

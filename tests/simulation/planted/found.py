@@ -84,7 +84,8 @@ FOUND: Mapping[str, Mapping[str, tuple[str, int]]] = {
     },
     "bodies": {
         "sqlite held_references: flags ^= TIERED -> nothing": ("body", 8),
-        "bodies.tiered_shard: a body is deleted as soon as its job is stored": ("state", 2),
+        "bodies.tiered_shard: a body is deleted as soon as its job is stored": ("body", 2),
+        "sqlite held_references: if left >= 0: -> if False:": ("body", 2),
     },
     "limits": {
         "sqlite coordination: quota - _in_progress(session, queue_id, quota) -> quota": ("quota", 8),
@@ -155,6 +156,7 @@ FOUND: Mapping[str, Mapping[str, tuple[str, int]]] = {
     "schedules": {
         "shards.keys.key_router: a firing leaves no mark": ("schedule", 8),
         "schedules.firer: a schedule fires two seconds early": ("schedule", 2),
+        "sqlite keyed_jobs: if offer.schedule and offered.outcome <= OfferOutc -> if False:": ("schedule", 2),
     },
     "a long pause": {
         "service.queue_limits: a pause is overlooked": ("paused", 8),
@@ -182,5 +184,42 @@ FOUND: Mapping[str, Mapping[str, tuple[str, int]]] = {
     },
     "a further shard": {
         "sqlite keyed_jobs: bool(offer.only_if_known or offer.schedule) -> bool(offer.schedule)": ("chain", 8),
+    },
+    "contested": {
+        "sqlite keyed_jobs: self._chains.untake(first_id) -> nothing": ("stuck", 8),
+        "sqlite keyed_jobs: if priority != job.priority: -> if False:": ("key", 8),
+        "sqlite keyed_jobs: if entry.job_id in self._running: -> if False:": ("stuck", 2),
+        "sqlite keyed_jobs: if send and offered.outcome in (OfferOutcome.KEPT, -> if False:": ("send", 2),
+        "sqlite extensions: [each for each in going if each.keys.flags & HAS_W -> []": ("send", 2),
+        "sqlite keyed_jobs: if send or window_ms: -> if window_ms:": ("send", 2),
+        "sqlite drop_keys: is_send_id = 0 AND -> nothing": ("send", 2),
+        "sqlite drop_keys_over: until_ms >= 9007199254740991 -> 1 = 0": ("stuck", 8),
+        "sqlite drop_keys_over: THEN window_ms <= 0 ELSE -> THEN TRUE ELSE": ("key", 2),
+        "sqlite extensions: if stays is Stays.WINDOWS: -> if stays is not Stays.JOB:": ("key", 2),
+        "sqlite drop_keys: AND job_id IN (SELECT value FROM json_each(?)) -> AND 5 NOT IN (SELECT value FRO": (
+            "key",
+            2,
+        ),
+    },
+    "homes that move": {
+        "sqlite keyed_jobs: elif offer.only_if_known and not (serialize and se -> elif False:": ("key", 2),
+        "sqlite keyed_jobs: elif offer.only_if_known and offer.takes_no_jobs: -> elif False:": ("key", 8),
+    },
+    "homes behind a freeze": {
+        'sqlite keyed_jobs: if (version or "") > homes_version: -> if False:': ("state", 8),
+        "sqlite key_entries: if entry.stands(now_ms)} -> }": ("key", 2),
+    },
+    "chains that move": {
+        "sqlite chains: return bool(member.behind) -> return False": ("chain", 2),
+        "sqlite chains: if not behind[row[0]]], freed) -> ], freed)": ("chain", 2),
+    },
+    "schedules of frozen servers": {
+        'sqlite keyed_jobs: self._fired.get(offer.schedule, "") >= offer.mark: -> self._fired.get(offer.schedule': (
+            "schedule",
+            2,
+        ),
+    },
+    "noise at bodies": {
+        "bodies.tiered_shard: a body is deleted although its job may be stored": ("body", 8),
     },
 }

@@ -131,4 +131,37 @@ WHY: Mapping[str, tuple[str, ...]] = {
     "the mover claims the job again at once, and moves it for ever": (
         "homes.job_mover: a job that has left the overflow shard stays there, too",
     ),
+    "an entry whose job was never stored counts as over, so its key is free all the same": (
+        'sqlite keyed_jobs: session.run_in("untake_keys", (self._queue_id,), [ -> nothing',
+    ),
+    "a window that ends a millisecond late does so within the time that the calls take": (
+        "sqlite keyed_jobs: return self.until_ms is None or self.until_ms > no -> return self.until_ms is None o",
+    ),
+    "no part sends a request again ten minutes after its end, in the seconds until the entry is removed": (
+        "sqlite keyed_jobs: if sent is not None and sent.stands(self._now_ms): -> if sent is not None:",
+    ),
+    "the client asks to keep such a job, and rejects by the answer what was kept": (
+        "sqlite keyed_jobs: if job.on_duplicate == OnDuplicate.REJECT: -> if False:",
+    ),
+    "a chain has to get another barrier between a look and the lift: none of 23 that were lifted had": (
+        "sqlite chains: chain.behind == named[key] -> True",
+    ),
+    "the row says that nobody waits, which only the list of blocked chains shows": (
+        "sqlite drop_unblocked: waiting <= 0 -> waiting < 0",
+    ),
+    "a retry leaves the job as it is then, and which jobs a retry takes is not judged": (
+        "sqlite keyed_jobs: entry is not None and entry.until_ms is None and e -> entry is not None and entry.jo",
+    ),
+    "the former home is asked first, so a window meets no entry at the new one: none of 560 that moved did": (
+        "sqlite key_entries: if name not in stand -> nothing",
+    ),
+    "a window has to change between a list and its removal: none of 560 that were removed had": (
+        "sqlite drop_window: AND until_ms = ? -> AND until_ms > 0 * ?",
+    ),
+    "each call that brings a body makes a reference of its own, and no server sends such a call twice": (
+        "sqlite held_references: if bytes(reference) != keeping] -> ]",
+    ),
+    "the object of a result that is gone stays in its tier, which no caller sees": (
+        "sqlite key_entries: if size & REFERENCE_BIT] -> if False]",
+    ),
 }
