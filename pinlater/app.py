@@ -219,7 +219,6 @@ class ServerProcess:
             events=events,
             features=Features(flows, bodies, membership.unaware_of),
             problem_of=self._firer.problem_of,
-            mark_of=self._firer.mark_of,
         )
         guesses, fair_use = TokenGuesses(service.refused), FairUse(settings_map.use_limits(config))
         rules = rules_file(config)

@@ -206,11 +206,6 @@ class ScheduleFirer:
         known = self._known.get(record.schedule.name)
         return known.error if known is not None else ""
 
-    def mark_of(self, record: ScheduleRecord) -> str:
-        """That of the last time that is known here to have fired, whoever did it; "": of none."""
-        known = self._known.get(record.schedule.name)
-        return known.record.mark(known.fired_ms) if known is not None and known.fired_ms else ""
-
     def describe(self) -> Mapping[str, Any]:
         """For the lease of this process: the schedules that it cannot fire, with their queues and why; some of them."""
         unfired = dict(islice(self._unfired(), MOST_DESCRIBED))

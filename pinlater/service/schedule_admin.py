@@ -39,6 +39,9 @@ MAX_PAGE = 1_000
 PAGE_S = 1.0
 """A page with firings that take longer has fewer schedules."""
 
+_KNOWN_MARKS = 10_000
+"""So many schedules show no older last firing while the shard is out that has its mark."""
+
 FIRINGS_AT_ONCE = 10
 
 _NOTHING_NEXT = "it has ended: no time is left"
@@ -52,13 +55,12 @@ class ScheduleAdmin:
         context: ServiceContext,
         book: ScheduleBook,
         problem_of: Callable[[ScheduleRecord], str],
-        mark_of: Callable[[ScheduleRecord], str],
     ) -> None:
-        """`problem_of`: why a schedule does not fire as it should, and `mark_of`: the mark of its last firing ("":
-        there was none), both as far as those know who fire.
-        """
+        """`problem_of`: why a schedule does not fire as it should, as far as those know who fire."""
         self._problem_of = problem_of
-        self._mark_of = mark_of
+        self._marks: dict[str, str] = {}
+        """The latest that were read, the newest last: the shard that has one may be out by the next look."""
+
         self._book = book
         self._queues = context.queues
         self._router = context.router
@@ -173,9 +175,14 @@ class ScheduleAdmin:
         """The time of each schedule's last firing, as far as this process and the shards that answer know; None: none
         knows of one.
         """
-        marks = {record.entry_name: mark for record in records if (mark := self._mark_of(record))}
+        names = [record.entry_name for record in records]
+        read: dict[str, str] = {}
         with suppress(PinLaterError):
-            marks = await self._router.last_firings([record.entry_name for record in records], marks=marks)
+            read = await self._router.last_firings(names)
+        marks = {name: max(read.get(name, ""), self._marks.pop(name, "")) for name in names}
+        self._marks |= {name: mark for name, mark in marks.items() if mark}
+        while len(self._marks) > _KNOWN_MARKS:
+            del self._marks[next(iter(self._marks))]
         return [record.fired_ms(marks.get(record.entry_name)) for record in records]
 
     async def _view_of(

@@ -94,7 +94,7 @@ class Service(FlowApi, BodyApi, FoundJobsApi, HoldsApi, UsageApi):
 
     Without `queues` it keeps plain ones, which change only when somebody polls them. Services that share `queues` share
     `schedules` and `tokens` too. `events` are for those who change jobs beside its calls;
-    `problem_of` says why a schedule does not fire as it should, `mark_of` what those know of its last firing who fire.
+    `problem_of` says why a schedule does not fire as it should.
     """
 
     def __init__(
@@ -115,7 +115,6 @@ class Service(FlowApi, BodyApi, FoundJobsApi, HoldsApi, UsageApi):
         events: JobEvents | None = None,
         features: Features = NO_FEATURES,
         problem_of: Callable[[ScheduleRecord], str] = lambda _: "",
-        mark_of: Callable[[ScheduleRecord], str] = lambda _: "",
     ) -> None:
         self.router = router
         self.settings = settings = settings or ServiceSettings()
@@ -149,7 +148,7 @@ class Service(FlowApi, BodyApi, FoundJobsApi, HoldsApi, UsageApi):
         self.schedules = ScheduleBook(queues, clock) if schedules is None else schedules
         self.tokens = TokenBook(queues, router.members, clock) if tokens is None else tokens
         self._token_admin = TokenAdmin(context, self.tokens)
-        self._schedule_admin = ScheduleAdmin(context, self.schedules, problem_of, mark_of)
+        self._schedule_admin = ScheduleAdmin(context, self.schedules, problem_of)
         slices = BulkSlices(context)
         self._bulk_ops = BulkOps(context, slices, commands)
         self._found_jobs = FoundJobsCalls(context, slices, self.lookup)

@@ -24,4 +24,13 @@ ONCE_BROKE: Mapping[str, Plan] = {
     "the clock of the only store, set an hour back, outvoted those of four servers": Plan(
         2, 4, 1, 0.7, {"plain": BUSY}, [Fault("store_clock", 12.0, 20.0, amount=0.0)], lease_ms=30_000
     ),
+    "the last firing of a schedule was shown older, while the shard that has its mark hung": Plan(
+        4101,
+        1,
+        10,
+        1.9,
+        {"schedules": PartSettings(1, 3, 2.05, 8, 0.03, 78.1, 10.4, claim_timeout_s=10, deaths_per_hour=18.1)},
+        [Fault("hang", 81.64, 9.35, 48, 37, 0.499)],
+        lease_ms=15_000,
+    ),
 }

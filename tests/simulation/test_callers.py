@@ -36,6 +36,8 @@ CALLS: Mapping[str, set[str]] = {
     "bodies": {"enqueueJobs", "dequeueFromQueues", "lookupJobs"},
     "overflow": {"enqueueJobs", "lookupJobs"},
     "strangers": {"ackJobs", "getJobCount", "enqueueJobs"},
+    "contested": {"enqueueJobs", "lookupJobs", "cancelJobs"},
+    "chains": {"enqueueJobs", "cancelJobs"},
 }
 """Those that a part is there for."""
 

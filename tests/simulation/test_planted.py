@@ -82,7 +82,7 @@ def test_each_sentence_is_of_guards_with_a_reason() -> None:
     why = [name for some in REASONS.values() for name in some]
     told = [name for names in WHY.values() for name in names]
     assert sorted(set(told)) == sorted(told)
-    assert set(told) <= set(why) - set(REASONS[Reason.OPEN])
+    assert set(told) <= set(why)
 
 
 def test_the_reasons_of_other_stores_are_told_by_rules_and_not_by_lists() -> None:

@@ -22,10 +22,10 @@ from pinlater.history.checker.claim_observations import (
 from pinlater.history.checker.flow_ends import FlowEnds
 from pinlater.history.checker.hand_out_order import HandOutOrder
 from pinlater.history.checker.history_judge import Handling, HistoryJudge, OpenCall, queue_in, shard_in
-from pinlater.history.checker.job_machine import Change, Key, ManyChanged, Phase, whole_ms
+from pinlater.history.checker.job_machine import Change, Key, ManyChanged, whole_ms
 from pinlater.history.checker.job_names import JobNames
 from pinlater.history.checker.key_rules import KeyRules
-from pinlater.history.checker.look_observations import ObservedDryRun, ObservedLookup, Seen
+from pinlater.history.checker.look_observations import ObservedDryRun, ObservedLookup, seen_job
 from pinlater.history.checker.observations import Observation
 from pinlater.history.checker.queue_limit_rules import QueueLimitRules
 from pinlater.history.checker.schedule_firings import ScheduleFirings
@@ -36,7 +36,6 @@ from pinlater.model import AckOutcome, CancelOutcome, EnqueueOutcome, HeartbeatO
 
 E = TypeVar("E", bound=IntEnum)
 
-_PHASES = (Phase.PENDING, Phase.RUNNING, Phase.SUCCEEDED, Phase.FAILED)
 _ATTEMPTS = 2
 """Of an enqueue that names none."""
 
@@ -567,25 +566,6 @@ def key_of(queue: str, named: Mapping[str, Any]) -> Key | None:
     """The dedupe key that a job or a reference has; None: it has none."""
     dedupe_key = named.get("dedupeKey")
     return (queue, dedupe_key, named.get("serializeKey") or "") if dedupe_key else None
-
-
-def seen_job(info: Mapping[str, Any]) -> Seen | None:
-    """A job as an answer shows it; None: in no state that is known."""
-    number = info.get("jobState")
-    if not isinstance(number, int) or not 0 <= number < len(_PHASES):
-        return None
-    return Seen(
-        _PHASES[number],
-        info.get("claimDescriptor") or "",
-        info.get("claimExpiresAtMillis"),
-        info.get("attemptsRemaining"),
-        info.get("runAfterTimestampMillis"),
-        None if info.get("bodyLeftOut") else info.get("body"),
-        None if info.get("resultLeftOut") else info.get("result"),
-        bool(info.get("cancelled")),
-        bool(info.get("movedTo")),
-        "result" not in info and not info.get("resultLeftOut"),
-    )
 
 
 def enum_member(enum: type[E], number: Any) -> E | None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import inf
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pinlater.history.checker.job_machine import (
     ENDED,
@@ -32,6 +32,8 @@ from pinlater.history.checker.observations import (
     wire_time_text,
 )
 
+_PHASES = (Phase.PENDING, Phase.RUNNING, Phase.SUCCEEDED, Phase.FAILED)
+
 
 class Seen(NamedTuple):
     """A job as an answer shows it. None: it does not say."""
@@ -47,6 +49,25 @@ class Seen(NamedTuple):
     has_moved: bool = False
     lacks_result: bool = False
     """It has none, and was not left out for its size."""
+
+
+def seen_job(info: Mapping[str, Any]) -> Seen | None:
+    """A job as an answer shows it; None: in no state that is known."""
+    number = info.get("jobState")
+    if not isinstance(number, int) or not 0 <= number < len(_PHASES):
+        return None
+    return Seen(
+        _PHASES[number],
+        info.get("claimDescriptor") or "",
+        info.get("claimExpiresAtMillis"),
+        info.get("attemptsRemaining"),
+        info.get("runAfterTimestampMillis"),
+        None if info.get("bodyLeftOut") else info.get("body"),
+        None if info.get("resultLeftOut") else info.get("result"),
+        bool(info.get("cancelled")),
+        bool(info.get("movedTo")),
+        "result" not in info and not info.get("resultLeftOut"),
+    )
 
 
 class ObservedLookup(Observation):

@@ -58,7 +58,6 @@ def page() -> str:
             *_table(("reason", "what it means", "guards"), _reason_rows(others)),
             "",
             "Guards of SQLite and above the stores that no plan finds. "
-            "`open` ones were tried with one to four plans, most of them with one seed, without a sign of them. "
             "What has a sentence was looked into one by one; "
             "the other reasons are readings of the code, which no run has tried to disprove:",
             "",

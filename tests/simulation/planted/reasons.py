@@ -20,7 +20,6 @@ class Reason(Enum):
     AT_A_MOMENT = "it shows at one exact millisecond, which callers do not meet often enough"
     NO_END = "the servers go round for ever without it, and the run breaks off before there is a history"
     RARE = "it takes a meeting of several calls and faults that no small plan has"
-    OPEN = "no small plan has found it yet, and why is not known: of the plans, the callers or the checker"
 
 
 REASONS: Mapping[Reason, tuple[str, ...]] = {
