@@ -14,6 +14,7 @@ NAMES = (
     "shards",
     "enqueue",
     "single",
+    "lone",
     "plain",
     "http",
     "dashboard",

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pinlater.model import ExtendedJob, Job, JobAction, JobChange, JobFilter, JobState
 from pinlater.model.job_selection import FoundJobsChange, JobPhase, JobSelection
 from tests.simulation.callers import Caller
-from tests.simulation.parts.part import Part, Program
+from tests.simulation.parts.part import MOST_S, Part, Program
 from tests.simulation.parts.worker import Habits, Worker
 from tests.simulation.virtual_time import now_ms
 
@@ -37,7 +37,7 @@ class DeadLetters(Part):
         """Somebody who works on a dead letter now and then."""
         worker = Worker(self, caller, rng, [LETTERS], Habits(limit=2, fails=0.3))
         while True:
-            await self.rest(rng)
+            await self.rest(rng, MOST_S)
             for job in await worker.dequeue():
                 await worker.work(job)
 

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
+from math import inf
 from typing import ClassVar, TypeVar
 
 from pinlater.errors import PinLaterError
@@ -23,6 +24,9 @@ LIVE = ((JobState.PENDING, False), (JobState.PENDING, True), (JobState.IN_PROGRE
 LOOKUP_JOBS, KNOWN_JOBS = 100, 200
 RESTART_S = (0.2, 5.0)
 """How long after its death a program is started again, at least and at most."""
+
+MOST_S = 300.0
+"""The longest pause of whoever takes jobs: less than what all parts have to finish in."""
 
 SET_UP_S = 120.0
 KNOWN_S = 1.0
@@ -256,11 +260,11 @@ class Part:
             self.callers.errors[f"{what} took too long"] += 1
         return None
 
-    async def rest(self, rng: random.Random) -> None:
+    async def rest(self, rng: random.Random, most_s: float = inf) -> None:
         """Between two things that a producer or an operator does."""
         settings = self.settings
         is_lull = rng.random() < settings.lull
-        await asyncio.sleep(settings.lull_s if is_lull else rng.expovariate(1 / settings.pause_s))
+        await asyncio.sleep(min(settings.lull_s if is_lull else rng.expovariate(1 / settings.pause_s), most_s))
 
     def run_after_ms(self, rng: random.Random, later: float = 0.3) -> int | None:
         """At once, or as often as said here at a time up to `delay_s` ahead, or one that is over."""

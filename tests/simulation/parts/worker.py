@@ -24,7 +24,7 @@ from pinlater.model import (
     ReportingAck,
 )
 from tests.simulation.callers import Caller
-from tests.simulation.parts.part import Died, Part
+from tests.simulation.parts.part import MOST_S, Died, Part
 from tests.simulation.virtual_time import now_ms
 
 OVER = (AckOutcome.SUCCEEDED, AckOutcome.FAILED, AckOutcome.CANCELLED)
@@ -183,11 +183,12 @@ class Worker:
             part.callers.failed(error, "dequeue")
             if not error.acks_applied:
                 await self.ack(riding)
-            await asyncio.sleep(rng.uniform(0.1, 1.0 if part.is_finishing else max(1.0, part.settings.pause_s / 4)))
+            longest_s = 1.0 if part.is_finishing else max(1.0, min(part.settings.pause_s / 4, MOST_S))
+            await asyncio.sleep(rng.uniform(0.1, longest_s))
             return ()
         part.handed_out(job.descriptor for job in jobs)
         if not jobs and wait_ms <= SHORT_WAIT_MS:
-            await asyncio.sleep(rng.expovariate(1 / part.settings.pause_s))
+            await asyncio.sleep(min(rng.expovariate(1 / part.settings.pause_s), MOST_S))
         return jobs
 
     async def _dequeue_one(self, request: DequeueRequest, riding: Sequence[tuple[Ack, bool]]) -> Sequence[DequeuedJob]:
