@@ -221,6 +221,57 @@ async def test_a_chain_that_comes_home_to_older_jobs_of_it_is_not_overtaken_by_n
         assert done == [f"{key} {number}".encode() for number in (1, 2, 4)]
 
 
+async def test_two_parts_of_a_chain_never_wait_for_each_other() -> None:
+    """The older part has ended when its shard is home again, but the barrier of the other part still stands."""
+    async with two_servers(2) as at:
+        server = at.servers[0]
+        first = await enqueue(server, in_order(KEYS[:10], 1))
+        key = next(key for key, each in zip(KEYS, first, strict=False) if shard_of(each) == "2")
+        await drain(at, "2")
+        (second,) = await enqueue(server, in_order([key], 2))
+        assert shard_of(second) == "1"
+        await server.queues.override_shard("2", False, "me")
+        await at.look_at_homes(3)
+        await drain(at, "1")
+        await finish(at, server, await claim(at, server))
+        with pytest.raises(HomeMoving):
+            await enqueue(server, in_order([key], 3))
+        await upkeep(at, ("barriers",))
+        (third,) = await enqueue(server, in_order([key], 3))
+        assert shard_of(third) == "2"
+        for number in (2, 3):
+            (job,) = await claim(at, server)
+            assert job.body == f"{key} {number}".encode()
+            await finish(at, server, [job])
+            await upkeep(at, ("barriers",))
+
+
+async def test_jobs_go_to_the_newest_part_of_their_chain_also_when_the_shard_of_the_older_one_takes_jobs_again() -> (
+    None
+):
+    async with two_servers(2) as at:
+        server = at.servers[0]
+        first = await enqueue(server, in_order(KEYS[:10], 1))
+        key = next(key for key, each in zip(KEYS, first, strict=False) if shard_of(each) == "2")
+        await drain(at, "2")
+        await enqueue(server, in_order([key], 2))
+        await finish(at, server, await claim(at, server))
+        await upkeep(at, ("barriers",))
+        await server.queues.override_shard("2", False, "me")
+        await at.look_at_homes(3)
+        await drain(at, "1")
+        third = await enqueue(server, in_order([key], 3))
+        await server.queues.override_shard("1", False, "me")
+        await at.look_at_homes(3)
+        fourth = await enqueue(server, [ExtendedJob(f"{key} 4".encode(), serialize_key=key)])
+        assert [shard_of(each) for each in (*third, *fourth)] == ["2", "2"]
+        for number in (2, 3, 4):
+            (job,) = await claim(at, server)
+            assert job.body == f"{key} {number}".encode()
+            await finish(at, server, [job])
+            await upkeep(at, ("barriers",))
+
+
 async def test_a_dedupe_key_is_found_at_whichever_part_of_its_chain_it_stands() -> None:
     """Its home has been on three shards, and each has a part of the chain."""
     async with two_servers(4) as at:

@@ -267,6 +267,7 @@ class KeyRouter:
                     each.offer.takes_no_jobs = not is_home and (
                         bool(each.to_probe) or each.offer.behind != "" or not table.takes_jobs(shard_id)
                     )
+                await self._go_to_newest_part(shard_id, group)
                 behind = [each for each in group if each.offer.behind and not each.offer.only_if_known]
                 if behind:
                     await self._refuse_overtaking(shard_id, behind)
@@ -292,13 +293,41 @@ class KeyRouter:
             else:
                 each.answer = answer
 
+    async def _go_to_newest_part(self, shard_id: str, group: Sequence[_Placing]) -> None:
+        """A former home that is a member again takes jobs of a chain that lives there yet, unless later ones of it are
+        at its home, behind these: new ones go there.
+        """
+        taking = [each for each in group if each.offer.only_if_known and not each.offer.takes_no_jobs]
+        taking = [each for each in taking if each.offer.job.serialize_key]
+        for home in dict.fromkeys(each.left[-1] for each in taking):
+            waiting = await self._keys_that_wait(home, shard_id)
+            for each in taking:
+                if each.left[-1] == home and each.offer.job.serialize_key in waiting:
+                    each.offer.takes_no_jobs = True
+
+    async def _keys_that_wait(self, shard_id: str, behind: str) -> set[str]:
+        """The serialize keys whose jobs on a shard wait for those on another one."""
+        barriers = await self._usable(shard_id).shard.list_barriers(MOST_BARRIERS)
+        return {barrier.serialize_key for barrier in barriers if barrier.shard_id == behind}
+
     async def _refuse_overtaking(self, shard_id: str, group: Sequence[_Placing]) -> None:
         """A chain is in two parts at most: where its home has older jobs of it than the shard that its new ones are to
-        wait for, as after two drains, new ones wait for the end of those outside.
+        wait for, as after two drains, new ones wait for the end of those outside. And no two parts wait for each other:
+        where that shard has a barrier to the home yet, new ones wait until it is lifted.
         """
         shard = self._usable(shard_id).shard
         parts = {barrier.serialize_key: barrier.shard_id for barrier in await shard.list_barriers(MOST_BARRIERS)}
-        unsure = [each for each in group if parts.get(each.offer.job.serialize_key) != each.offer.behind]
+        for behind in dict.fromkeys(each.offer.behind for each in group):
+            waiting = await self._keys_that_wait(behind, shard_id)
+            for each in group:
+                if each.offer.behind == behind and each.offer.job.serialize_key in waiting:
+                    each.answer = HomeMoving(
+                        f"jobs of its serialize key on shard {behind} have waited for older ones on its home "
+                        f"{shard_id}: send it again in a moment",
+                        retry_after_ms=MOVING_RETRY_MS,
+                    )
+        undecided = [each for each in group if each.answer is None]
+        unsure = [each for each in undecided if parts.get(each.offer.job.serialize_key) != each.offer.behind]
         keys = list(dict.fromkeys(each.offer.job.serialize_key for each in unsure))
         live = dict(zip(keys, await shard.has_chains(keys), strict=True)) if keys else {}
         for each in unsure:
