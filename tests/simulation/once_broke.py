@@ -33,4 +33,12 @@ ONCE_BROKE: Mapping[str, Plan] = {
         [Fault("hang", 81.64, 9.35, 48, 37, 0.499)],
         lease_ms=15_000,
     ),
+    "a job of a serialize key overtook earlier ones, as its shards were drained and taken back in turn": Plan(
+        5,
+        2,
+        3,
+        1.5,
+        {"keyed": PartSettings(2, 3, 0.5, lull=0.0, wait_ms=5_000, deaths_per_hour=0.0)},
+        [Fault("drain_shard", 10.0 + 12 * number, 8.0, shard=number) for number in range(6)],
+    ),
 }
