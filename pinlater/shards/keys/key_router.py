@@ -267,7 +267,9 @@ class KeyRouter:
                     each.offer.takes_no_jobs = not is_home and (
                         bool(each.to_probe) or each.offer.behind != "" or not table.takes_jobs(shard_id)
                     )
-                await self._go_to_newest_part(shard_id, group)
+                taking = [each for each in group if each.offer.only_if_known and not each.offer.takes_no_jobs]
+                if taking:
+                    await self._go_to_newest_part(shard_id, taking)
                 behind = [each for each in group if each.offer.behind and not each.offer.only_if_known]
                 if behind:
                     await self._refuse_overtaking(shard_id, behind)
@@ -297,11 +299,10 @@ class KeyRouter:
         """A former home that is a member again takes jobs of a chain that lives there yet, unless later ones of it are
         at its home, behind these: new ones go there.
         """
-        taking = [each for each in group if each.offer.only_if_known and not each.offer.takes_no_jobs]
-        taking = [each for each in taking if each.offer.job.serialize_key]
-        for home in dict.fromkeys(each.left[-1] for each in taking):
+        chained = [each for each in group if each.offer.job.serialize_key]
+        for home in dict.fromkeys(each.left[-1] for each in chained):
             waiting = await self._keys_that_wait(home, shard_id)
-            for each in taking:
+            for each in chained:
                 if each.left[-1] == home and each.offer.job.serialize_key in waiting:
                     each.offer.takes_no_jobs = True
 
