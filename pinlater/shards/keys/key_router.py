@@ -287,8 +287,10 @@ class KeyRouter:
                 del each.to_ask[0]
             elif each.to_probe and answer.outcome in (_CHAIN_HERE, _NOT_HERE):
                 each.probed(answer.outcome is _CHAIN_HERE)
+            elif answer.outcome is _CHAIN_HERE and each.offer.behind:
+                await self._stay_behind_newest(shard_id, each)
             elif answer.outcome is _CHAIN_HERE:
-                each.offer.behind = each.offer.behind or shard_id
+                each.offer.behind = shard_id
                 del each.left[0]
             elif answer.outcome is _NOT_HERE:
                 del each.left[0]
@@ -297,14 +299,31 @@ class KeyRouter:
 
     async def _go_to_newest_part(self, shard_id: str, group: Sequence[_Placing]) -> None:
         """A former home that is a member again takes jobs of a chain that lives there yet, unless later ones of it are
-        at its home, behind these: new ones go there.
+        on another shard, behind these: new ones go there.
         """
         chained = [each for each in group if each.offer.job.serialize_key]
-        for home in dict.fromkeys(each.left[-1] for each in chained):
-            waiting = await self._keys_that_wait(home, shard_id)
+        for other in dict.fromkeys(other for each in chained for other in each.left[1:]):
+            waiting = await self._keys_that_wait(other, shard_id)
             for each in chained:
-                if each.left[-1] == home and each.offer.job.serialize_key in waiting:
+                if other in each.left and each.offer.job.serialize_key in waiting:
                     each.offer.takes_no_jobs = True
+
+    async def _stay_behind_newest(self, shard_id: str, placing: _Placing) -> None:
+        """A second former home has jobs of the chain: fine where those of the first one wait for them."""
+        job, behind = placing.offer.job, placing.offer.behind
+        try:
+            is_newest = job.serialize_key in await self._keys_that_wait(behind, shard_id)
+        except PinLaterError as error:
+            placing.answer = error.with_traceback(None)
+            return
+        if is_newest:
+            del placing.left[0]
+            return
+        placing.answer = HomeMoving(
+            f"jobs of its serialize key are on shards {behind} and {shard_id}, neither of which is its home: send it "
+            "again when those on one of them have ended",
+            retry_after_ms=MOVING_RETRY_MS,
+        )
 
     async def _keys_that_wait(self, shard_id: str, behind: str) -> set[str]:
         """The serialize keys whose jobs on a shard wait for those on another one."""
