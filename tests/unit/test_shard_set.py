@@ -227,6 +227,10 @@ async def test_a_ping_measures_how_far_the_store_s_clock_is_from_ours() -> None:
     await members.close()
 
 
+LONGEST_PAUSE_S = 1.5
+"""Until the next ping, each second: it falls on a beat."""
+
+
 async def test_an_idle_shard_is_known_to_be_out_and_to_be_back_by_pings_in_the_background() -> None:
     clock = HeldClock()
     stores = [in_memory("1"), in_memory("2")]
@@ -237,17 +241,17 @@ async def test_an_idle_shard_is_known_to_be_out_and_to_be_back_by_pings_in_the_b
     stores[0].failures["ping"] = [OutcomeUnknown("reset")] * 3
     for _ in range(3):
         assert member.is_healthy
-        await time.leap(1)
+        await time.leap(LONGEST_PAUSE_S)
         await time.leap(0)
     assert (member.view().state, member.last_error) == ("out", "reset")
     pings = stores[0].begun["ping"]
-    await time.leap(1)
+    await time.leap(LONGEST_PAUSE_S)
     await time.leap(0)
     assert stores[0].begun["ping"] == pings, "it is left alone"
     clock.tick(1_000)
     for _ in range(3):
         assert not member.is_healthy
-        await time.leap(1)
+        await time.leap(LONGEST_PAUSE_S)
         await time.leap(0)
         clock.tick(500)
     assert member.is_healthy
