@@ -207,11 +207,11 @@ FOUND: Mapping[str, Mapping[str, tuple[str, int]]] = {
     },
     "homes behind a freeze": {
         'sqlite keyed_jobs: if (version or "") > homes_version: -> if False:': ("state", 8),
-        "sqlite key_entries: if entry.stands(now_ms)} -> }": ("key", 2),
+        "sqlite key_entries: if entry.stands(now_ms)} -> }": ("key", 8),
     },
     "chains that move": {
         "sqlite chains: return bool(member.behind) -> return False": ("chain", 2),
-        "sqlite chains: if not behind[row[0]]], freed) -> ], freed)": ("chain", 2),
+        "sqlite chains: if not behind[row[0]]], freed) -> ], freed)": ("state", 2),
     },
     "schedules of frozen servers": {
         'sqlite keyed_jobs: self._fired.get(offer.schedule, "") >= offer.mark: -> self._fired.get(offer.schedule': (
