@@ -196,18 +196,27 @@ async def test_the_jobs_of_a_serialize_key_stay_in_order_over_a_drain() -> None:
         assert await at.stores[0].list_barriers(10) == []
 
 
+async def chain_on_both(at: ClusterStand) -> str:
+    """A serialize key whose first job is on shard 2 and whose second one waits on shard 1, while 2 is its home again
+    and 1 is drained.
+    """
+    server = at.servers[0]
+    first = await enqueue(server, in_order(KEYS[:10], 1))
+    key = next(key for key, each in zip(KEYS, first, strict=False) if shard_of(each) == "2")
+    await drain(at, "2")
+    (second,) = await enqueue(server, in_order([key], 2))
+    assert shard_of(second) == "1"
+    await server.queues.override_shard("2", False, "me")
+    await at.look_at_homes(3)
+    await drain(at, "1")
+    return key
+
+
 async def test_a_chain_that_comes_home_to_older_jobs_of_it_is_not_overtaken_by_newer_ones() -> None:
     """One that is on two shards already gets no third part behind those: the newest jobs would be in its first part."""
     async with two_servers(2) as at:
         server = at.servers[0]
-        first = await enqueue(server, in_order(KEYS[:10], 1))
-        key = next(key for key, each in zip(KEYS, first, strict=False) if shard_of(each) == "2")
-        await drain(at, "2")
-        (second,) = await enqueue(server, in_order([key], 2))
-        assert shard_of(second) == "1"
-        await server.queues.override_shard("2", False, "me")
-        await at.look_at_homes(3)
-        await drain(at, "1")
+        key = await chain_on_both(at)
         with pytest.raises(HomeMoving):
             await enqueue(server, in_order([key], 3))
         done = []
@@ -225,14 +234,7 @@ async def test_two_parts_of_a_chain_never_wait_for_each_other() -> None:
     """The older part has ended when its shard is home again, but the barrier of the other part still stands."""
     async with two_servers(2) as at:
         server = at.servers[0]
-        first = await enqueue(server, in_order(KEYS[:10], 1))
-        key = next(key for key, each in zip(KEYS, first, strict=False) if shard_of(each) == "2")
-        await drain(at, "2")
-        (second,) = await enqueue(server, in_order([key], 2))
-        assert shard_of(second) == "1"
-        await server.queues.override_shard("2", False, "me")
-        await at.look_at_homes(3)
-        await drain(at, "1")
+        key = await chain_on_both(at)
         await finish(at, server, await claim(at, server))
         with pytest.raises(HomeMoving):
             await enqueue(server, in_order([key], 3))
