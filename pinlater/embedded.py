@@ -23,7 +23,7 @@ from pinlater.backends.sql.sqlite import SqliteShard
 from pinlater.client.connection import METHOD_CODECS
 from pinlater.client.dispatcher import CallSpec, FirstAttempt
 from pinlater.clock import Clock
-from pinlater.errors import PinLaterError, RequestInvalid
+from pinlater.errors import PinLaterError
 from pinlater.flows.callback_job import status_document
 from pinlater.flows.ends import DueCallback
 from pinlater.flows.flow_engine import Flows, FlowSettings
@@ -49,6 +49,7 @@ from pinlater.wire.methods import METHODS
 R = TypeVar("R")
 NAME, SHARD = "memory", "1"
 LIMITS = WireLimits()
+_SEQID = 1
 STEP = 1_000
 """Jobs of one step of maintenance."""
 
@@ -250,13 +251,10 @@ class EmbeddedTransport:
 
     async def call(self, call: CallSpec, first: FirstAttempt | None = None) -> Any:
         codec = METHOD_CODECS[call.method.name]
-        try:
-            message = codec.call(1, call.args)
-        except (TypeError, ValueError, OverflowError, AttributeError) as error:
-            raise RequestInvalid(f"{codec.name}: cannot be encoded: {error}") from error
-        reply = self._server.reply(message)
+        reply = self._server.reply(codec.call(_SEQID, call.args, LIMITS))
         is_here = asyncio.get_running_loop() is self._server.loop
-        result = codec.result(await (reply if is_here else self._server.run_async(reply)), LIMITS)
+        answer = await (reply if is_here else self._server.run_async(reply))
+        result = codec.result(answer, codec.due(_SEQID), _SEQID, LIMITS)
         if result.e is not None:
             raise error_from_exception(result.e)
         return getattr(result, "success", None)

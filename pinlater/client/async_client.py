@@ -7,6 +7,7 @@ its conversions, and whether it may be sent again. What a call goes through is i
 from __future__ import annotations
 
 import asyncio
+import copy
 import inspect
 import random
 from collections.abc import Callable, Sequence
@@ -18,7 +19,7 @@ from typing import Any, Self, TypedDict, Unpack, overload
 
 from pinlater.client.addresses import default_source, target_servers
 from pinlater.client.argument_kinds import CHECKED_AT_FIRST, FAULTS, check_kinds, explain
-from pinlater.client.client_calls import seconds
+from pinlater.client.client_calls import DeadlineClock, seconds
 from pinlater.client.client_tls import ClientTls, Tls, target_tls
 from pinlater.client.cluster_calls import ClusterCalls
 from pinlater.client.dispatcher import CallSpec, CallTransport, Dispatcher, Failure
@@ -151,7 +152,6 @@ class AsyncClient(QueueCalls, JobCalls, ClusterCalls, FlowClientCalls):
         self.servers = [] if transport else target_servers([*addresses, *servers], cluster, clusters_file)
         self.source = source or default_source()
         self._caller = CallerContext(self.source, target_token(token, [*addresses, *servers], cluster, clusters_file))
-        self._context = self._caller.context
         self._timeout_s = timeout
         self._resend = resend
         self._joins_contexts = joins_contexts
@@ -169,12 +169,12 @@ class AsyncClient(QueueCalls, JobCalls, ClusterCalls, FlowClientCalls):
             retry_unavailable=former.get("patient", retry_unavailable),
             sticky_s=former.get("stay_s", sticky_s),
             wait_for_rate=wait_for_rate,
-            renewed=self._renewed,
+            renewed=self._caller.renewed,
         )
         folder = variable(HISTORY_VARIABLE) if history is None else history
         self._dispatcher = recorded_in(calls, folder) if folder else calls
         limits = former.get("joining", enqueue_batching) or EnqueueBatchLimits()
-        self._enqueuer = Enqueuer(self._dispatcher, self._context, limits)
+        self.enqueuer = Enqueuer(self._dispatcher, self._caller, limits)
         self._waits_no_more = False
 
     async def __aenter__(self) -> Self:
@@ -183,11 +183,23 @@ class AsyncClient(QueueCalls, JobCalls, ClusterCalls, FlowClientCalls):
     async def __aexit__(self, *exc_info: object) -> None:
         await self.close()
 
+    @property
+    def straight_dispatcher(self) -> Dispatcher | None:
+        """What sends its calls; None: not by connections, or it records them, or is to tell of lost connections."""
+        calls = self._dispatcher
+        return calls if isinstance(calls, Dispatcher) and self._on_disconnect is None else None
+
+    def carried_by(self, calls: CallTransport, enqueuer: Enqueuer, clock: DeadlineClock) -> Self:
+        """The same client, but for what carries its calls, and the clock of their deadlines."""
+        made = copy.copy(self)
+        made._dispatcher, made.enqueuer, made._clock = calls, enqueuer, clock
+        return made
+
     async def close(self) -> None:
         """Close every connection. Calls under way fail, so await those that matter first."""
         self._closed = True
         why = "the client was closed"
-        await self._enqueuer.close(RuntimeError(why))
+        await self.enqueuer.close(RuntimeError(why))
         await self._close_waits(RuntimeError(why))
         await self._dispatcher.close(why)
         await asyncio.sleep(0)  # the transports report their end in the loop's next turn
@@ -209,12 +221,6 @@ class AsyncClient(QueueCalls, JobCalls, ClusterCalls, FlowClientCalls):
 
     end_waits = cancel_long_polls
     """The earlier name of `cancel_long_polls`."""
-
-    def _renewed(self, refused: RequestContext) -> RequestContext | None:
-        """For a call that was refused: the context with another token, if there is one now."""
-        renewed = self._caller.renewed(refused)
-        self._context = self._enqueuer.context = self._caller.context
-        return renewed
 
     def _lost(self) -> None:
         if self._on_disconnect is not None and not self._closed:
@@ -278,7 +284,7 @@ class AsyncClient(QueueCalls, JobCalls, ClusterCalls, FlowClientCalls):
                     check_time(jobs.run_after_ms)
                 self._check_usable()
                 timeout_s = self._timeout_s if timeout is None else seconds(timeout)
-                return await self._enqueuer.join(queue, jobs, timeout_s, "plain", self._resend)
+                return await self.enqueuer.join(queue, jobs, timeout_s, "plain", self._resend)
             return await self._enqueue(queue, jobs, delay, resend, context, timeout)  # type: ignore[arg-type]  # as most are
         except FAULTS as error:
             made = as_jobs(jobs)
@@ -315,14 +321,14 @@ class AsyncClient(QueueCalls, JobCalls, ClusterCalls, FlowClientCalls):
                 self._check_usable()
                 timeout_s = self._timeout_s if timeout is None else timeout
                 own = None if context is None else self._caller.of(context)
-                descriptor = await self._enqueuer.join(queue, listed[0], timeout_s, kind, resend, own)
+                descriptor = await self.enqueuer.join(queue, listed[0], timeout_s, kind, resend, own)
                 return descriptor if isinstance(jobs, Job) else [descriptor]
         deadline_s = self._deadline_s(timeout)
-        descriptors = await self._enqueuer.send(
+        descriptors = await self.enqueuer.send(
             queue,
             listed,
             deadline_s,
-            self._context if context is None else self._caller.of(context),
+            self._caller.of(context),
             resend,
             has_extended=has_extended,
         )
@@ -384,14 +390,14 @@ class AsyncClient(QueueCalls, JobCalls, ClusterCalls, FlowClientCalls):
             check_kinds(AsyncClient.dequeue, [("request", request)])
         wait_s = request.wait_ms / 1000
         deadline_s = self._deadline_s(timeout) + wait_s
-        args = methods.DEQUEUE.arguments(self._context if context is None else self._caller.of(context), request)
+        args = methods.DEQUEUE.arguments(self._caller.of(context), request)
         call = CallSpec(
             methods.DEQUEUE,
             args,
             methods.DEQUEUE.idempotency_with(request),
             deadline_s,
             long_poll=wait_s > 0,
-            revise=_dequeue_again(args.request, "job_ack_request", asyncio.get_running_loop().time() + wait_s),
+            revise=_dequeue_again(args.request, "job_ack_request", self._now_s() + wait_s, self._now_s),
             wait_for_rate=wait_for_rate,
         )
         jobs = methods.DEQUEUE.result(await self._dispatcher.call(call))
@@ -448,17 +454,15 @@ class AsyncClient(QueueCalls, JobCalls, ClusterCalls, FlowClientCalls):
         check_kinds(AsyncClient.dequeue_from_queues, [("request", request)], CHECKED_AT_FIRST)
         wait_s = request.wait_ms / 1000
         deadline_s = self._deadline_s(timeout) + wait_s
-        wait_until_s = asyncio.get_running_loop().time() + wait_s
-        args = methods.DEQUEUE_FROM_QUEUES.arguments(
-            self._context if context is None else self._caller.of(context), request
-        )
+        wait_until_s = self._now_s() + wait_s
+        args = methods.DEQUEUE_FROM_QUEUES.arguments(self._caller.of(context), request)
         call = CallSpec(
             methods.DEQUEUE_FROM_QUEUES,
             args,
             methods.DEQUEUE_FROM_QUEUES.idempotency,
             deadline_s,
             long_poll=wait_s > 0,
-            revise=_dequeue_again(args.request, "acks", wait_until_s),
+            revise=_dequeue_again(args.request, "acks", wait_until_s, self._now_s),
         )
         try:
             return methods.DEQUEUE_FROM_QUEUES.result(await self._dispatcher.call(call))
@@ -530,9 +534,7 @@ class AsyncClient(QueueCalls, JobCalls, ClusterCalls, FlowClientCalls):
         copies: list[Failure] = []
         call = CallSpec(
             methods.ACK,
-            methods.ACK.arguments(
-                self._context if context is None else self._caller.of(context), queue, succeeded, failed
-            ),
+            methods.ACK.arguments(self._caller.of(context), queue, succeeded, failed),
             methods.ack_idempotency(queue, succeeded, failed),
             self._deadline_s(timeout),
             revise=copies.append,
@@ -574,7 +576,9 @@ def _without_effect(outcomes: Sequence[AckOutcome]) -> bool:
     return AckOutcome.IGNORED in outcomes or AckOutcome.UNKNOWN in outcomes
 
 
-def _dequeue_again(wanted: Any, acks: str, wait_until_s: float) -> Callable[[Failure], None]:
+def _dequeue_again(
+    wanted: Any, acks: str, wait_until_s: float, now_s: Callable[[], float]
+) -> Callable[[Failure], None]:
     """What changes before a dequeue is sent again: acks carried out already stay away; the wait gets shorter. `acks`:
     the field that they stand in.
     """
@@ -583,6 +587,6 @@ def _dequeue_again(wanted: Any, acks: str, wait_until_s: float) -> Callable[[Fai
         if isinstance(error, PinLaterError) and error.acks_applied:
             setattr(wanted, acks, None)
         if wanted.wait_ms:
-            wanted.wait_ms = max(1, int((wait_until_s - asyncio.get_running_loop().time()) * 1000))
+            wanted.wait_ms = max(1, int((wait_until_s - now_s()) * 1000))
 
     return revise

@@ -1,4 +1,6 @@
-"""An event loop in a daemon thread, with one AsyncClient in it, for callers that have no loop of their own."""
+"""An AsyncClient for callers that have no loop of their own: run by hand in their threads where that can be done
+(straight_calls.py), else on an event loop in a daemon thread.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +8,13 @@ import asyncio
 import os
 import threading
 import weakref
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError
+from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from pinlater.client.async_client import AsyncClient
+from pinlater.client.straight_calls import NEEDS_LOOP, StraightWay
 from pinlater.held_up_loop import calling_line, holds_up_loop
 from pinlater.log_guard import GuardedLogger, guard_loop
 
@@ -31,7 +35,8 @@ SAID: set[str] = set()
 class BackgroundClient:
     """Runs the calls of an AsyncClient for any number of threads.
 
-    The thread starts with the first call. A child process after a fork begins anew with connections of its own.
+    The loop's thread starts with the first call that needs it. A child process after a fork begins anew with
+    connections of its own.
     """
 
     def __init__(self, make: Callable[[], AsyncClient]) -> None:
@@ -42,9 +47,13 @@ class BackgroundClient:
     def _begin(self) -> None:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._finalizer: Callable[[], object] | None = None
         self._closed = False
         self.client = self._make()
+        dispatcher = self.client.straight_dispatcher
+        self._straight = None if dispatcher is None else StraightWay(self.client, dispatcher)
+        self._finalizers: list[weakref.finalize[..., BackgroundClient]] = []
+        if self._straight is not None:
+            self._finalizers.append(weakref.finalize(self, self._straight.end))
 
     def run(
         self,
@@ -54,17 +63,12 @@ class BackgroundClient:
         **kwargs: P.kwargs,
     ) -> ResultT:
         """What a method of AsyncClient returns or raises. Interrupted (Ctrl-C), the call is given up."""
-        if asyncio._get_running_loop() is not None:
-            _say_that_it_blocks(method.__name__)
-        loop = self._running_loop()
-        future = asyncio.run_coroutine_threadsafe(method(self.client, *args, **kwargs), loop)
-        try:
-            return future.result()
-        except CancelledError:
-            raise RuntimeError("the client was closed") from None
-        except BaseException:
-            future.cancel()
-            raise
+        _say_if_it_blocks(method.__name__)
+        if self._straight is None or method.__name__ in NEEDS_LOOP:
+            return self._on_loop(partial(method, self.client, *args, **kwargs))
+        if self._closed:
+            raise RuntimeError("this client is closed")
+        return self._straight.run(method, self._on_loop, *args, **kwargs)
 
     def iterate(
         self,
@@ -75,20 +79,32 @@ class BackgroundClient:
     ) -> Iterator[ResultT]:
         """What a method of AsyncClient yields, each when it is asked for."""
         values = method(self.client, *args, **kwargs)
-
-        async def next_value(_: AsyncClient) -> ResultT | None:
-            return await anext(values, None)
-
-        next_value.__name__ = method.__name__
-        while (value := self.run(next_value)) is not None:
+        _say_if_it_blocks(method.__name__)
+        while (value := self._on_loop(partial(anext, values, None))) is not None:
             yield value
 
     def close(self) -> None:
         """Closes every connection and ends the thread. May be called twice."""
         with self._lock:
             self._closed = True
-            if self._finalizer is not None:
-                self._finalizer()
+            for finalizer in self._finalizers:
+                finalizer()
+
+    def _on_loop(self, begin: Callable[[], Awaitable[ResultT]]) -> ResultT:
+        """What the loop makes of it."""
+        loop = self._running_loop()
+
+        async def awaited() -> ResultT:
+            return await begin()
+
+        future = asyncio.run_coroutine_threadsafe(awaited(), loop)
+        try:
+            return future.result()
+        except CancelledError:
+            raise RuntimeError("the client was closed") from None
+        except BaseException:
+            future.cancel()
+            raise
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
         with self._lock:
@@ -99,21 +115,21 @@ class BackgroundClient:
                 guard_loop(self._loop)
                 thread = threading.Thread(target=self._loop.run_forever, name="pinlater-client", daemon=True)
                 thread.start()
-                self._finalizer = weakref.finalize(self, _end, self._loop, thread, self.client)
+                self._finalizers.append(weakref.finalize(self, _end, self._loop, thread, self.client))
             return self._loop
 
     def after_fork(self) -> None:
         """The parent's loop and connections stay untouched: to close them would act on what the parent uses."""
-        if isinstance(self._finalizer, weakref.finalize):
-            self._finalizer.detach()
+        for finalizer in self._finalizers:
+            finalizer.detach()
         _inherited.append((self._loop, self.client))
         closed = self._closed
         self._begin()
         self._closed = closed
 
 
-def _say_that_it_blocks(call: str) -> None:
-    if call not in SAID and holds_up_loop():
+def _say_if_it_blocks(call: str) -> None:
+    if asyncio._get_running_loop() is not None and call not in SAID and holds_up_loop():
         SAID.add(call)
         _log.warning(_BLOCKS, call, calling_line(), call)
 

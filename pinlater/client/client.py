@@ -21,7 +21,8 @@ from pinlater.client.token import Token
 class Client(QueueClient, JobLifeClient, JobClient, ClusterClient, FlowClient):
     """AsyncClient for programs without asyncio: the same arguments, calls and errors.
 
-    May be used by many threads at once. It has one thread of its own, which starts with the first call.
+    May be used by many threads at once. A call is sent and answered in the thread that makes it; those that meet many
+    others, wait for jobs or go on after a failure share a thread of the client, which starts with the first of these.
     """
 
     def __init__(

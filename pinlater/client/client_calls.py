@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from pinlater.client.dispatcher import CallSpec, CallTransport, Failure
 from pinlater.client.token import CallerContext
@@ -14,15 +14,24 @@ from pinlater.wire.methods import Method
 ResultT = TypeVar("ResultT")
 
 
+class DeadlineClock(Protocol):
+    """That of an event loop, mostly."""
+
+    def time(self) -> float:
+        """In seconds."""
+
+
 class ClientCalls:
     """The base of AsyncClient's parts. Each call goes to one server, whichever it is."""
 
     _dispatcher: CallTransport
-    _context: RequestContext
     _caller: CallerContext
     _timeout_s: float
 
     def __init__(self) -> None:
+        self._clock: DeadlineClock | None = None
+        """None: that of the loop, which the client then belongs to."""
+
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
 
@@ -37,7 +46,7 @@ class ClientCalls:
         """One call of the table: its arguments in order, and what it returns."""
         spec = CallSpec(
             method,
-            method.arguments(self._context if context is None else self._caller.of(context), *values),
+            method.arguments(self._caller.of(context), *values),
             method.idempotency if method.idempotency_of is None else method.idempotency_of(*values),
             self._deadline_s(timeout),
             with_keys=with_keys,
@@ -45,9 +54,15 @@ class ClientCalls:
         return method.result(await self._dispatcher.call(spec))
 
     def _deadline_s(self, timeout: float | None) -> float:
-        return self._check_usable().time() + (self._timeout_s if timeout is None else seconds(timeout))
+        return self._now_s() + (self._timeout_s if timeout is None else seconds(timeout))
 
-    def _check_usable(self) -> asyncio.AbstractEventLoop:
+    def _now_s(self) -> float:
+        return self._check_usable().time()
+
+    def _check_usable(self) -> DeadlineClock:
+        """RuntimeError: the client is closed, or belongs to another loop."""
+        if self._clock is not None:
+            return self._clock
         loop = asyncio.get_running_loop()
         if self._closed:
             raise RuntimeError("this client is closed")
@@ -67,12 +82,11 @@ class ClientCalls:
         with_keys: bool = False,
     ) -> ResultT:
         """One call of the table whose answer may take so much longer, as its `wait_ms` says."""
-        args = method.arguments(self._context if context is None else self._caller.of(context), *values)
-        loop = asyncio.get_running_loop()
-        waits_until_s = loop.time() + wait_ms / 1000
+        args = method.arguments(self._caller.of(context), *values)
+        waits_until_s = self._now_s() + wait_ms / 1000
 
         def revise(error: Failure) -> None:
-            args.request.wait_ms = max(1, int((waits_until_s - loop.time()) * 1000))
+            args.request.wait_ms = max(1, int((waits_until_s - self._now_s()) * 1000))
 
         call = CallSpec(
             method,

@@ -23,7 +23,7 @@ from pinlater.wire.interface import SIGNATURES, Signature
 from pinlater.wire.message import CALL, REPLY, SEQID_BYTES, Header, WireError, WireLimits, read_header, write_header
 
 BINARY = message.Protocol.BINARY
-_LAST_SEQID = 2**31 - 1
+LAST_SEQID = 2**31 - 1
 
 _EARLY_S = 0.001
 """Event loops count in milliseconds: a timer may be early by one."""
@@ -57,23 +57,49 @@ class MethodCodec:
         self._reply_head = write_header(BINARY, REPLY, method.name, 0)[:-SEQID_BYTES]
         self._header = Header(BINARY, REPLY, method.name, 0, len(self._reply_head) + SEQID_BYTES)
 
-    def call(self, seqid: int, args: Any) -> bytes:
-        """One call; TypeError and others where it cannot be encoded."""
-        return (
-            self._call_head + seqid.to_bytes(SEQID_BYTES, "big") + encode_struct(args, BINARY, self._encode_args(args))
-        )
+    def call(self, seqid: int, args: Any, limits: WireLimits) -> bytes:
+        """One call, without its frame. RequestInvalid: it cannot be encoded, or is larger than a server takes."""
+        try:
+            encoded = encode_struct(args, BINARY, self._encode_args(args))
+        except (TypeError, ValueError, OverflowError, AttributeError) as error:
+            raise RequestInvalid(f"{self.name}: cannot be encoded: {error}") from error
+        message = self._call_head + seqid.to_bytes(SEQID_BYTES, "big") + encoded
+        if len(message) > limits.max_message_bytes:
+            allowed = f"up to {limits.max_message_bytes} bytes, as a server's --max-frame is unless set"
+            raise RequestInvalid.of(f"{self.name}: the size of the call", len(message), allowed)
+        return message
 
     def due(self, seqid: int) -> bytes:
         """With what the answer to that call begins."""
         return self._reply_head + seqid.to_bytes(SEQID_BYTES, "big")
 
-    def result(self, answer: bytes, limits: WireLimits) -> Any:
-        """What an answer that begins as is due holds: `success`, or the declared exception as `e`. WireError."""
-        return decode_result(answer, self._header, self._method, limits)
+    def result(self, answer: bytes, due: bytes, seqid: int, limits: WireLimits) -> Any:
+        """What the answer to that call holds: `success`, or the declared exception as `e`; or an application error, as
+        one of `pinlater.errors`. WireError: it is not readable, or not to that call.
+        """
+        if answer.startswith(due):
+            return decode_result(answer, self._header, self._method, limits)
+        head = read_header(answer)
+        error: PinLaterError | None = None
+        try:
+            decode_reply(answer, limits)
+        except ApplicationError as refused:
+            error = error_from_application(refused)
+        if head.name != self.name or head.seqid != seqid:
+            raise WireError(f"answer {head.seqid} to {head.name!r} where {seqid} to {self.name!r} is due")
+        return error or decode_result(answer, head, self._method, limits)
 
 
 METHOD_CODECS = {name: MethodCodec(method) for name, method in SIGNATURES.items()}
 """By the name of the method."""
+
+
+def unreadable(address: Address, error: WireError) -> ProtocolError:
+    """What a caller is told of such an answer."""
+    if isinstance(error, StrangerError):
+        what = f"{address} is no port of a PinLater server: it speaks {error.protocol}"
+        return ProtocolError(f"{what}; jobs go to port {DEFAULT_PORT} unless a server says otherwise")
+    return ProtocolError(f"{address} answered what is not the contract: {error}")
 
 
 class AnswerWaiter(Protocol):
@@ -163,15 +189,9 @@ class ClientConnection(asyncio.Protocol):
         """
         if not self.usable or self._transport is None:
             raise CallFailed("the connection is closed", sent=False)
-        self._seqid = seqid = self._seqid % _LAST_SEQID + 1
+        self._seqid = seqid = self._seqid % LAST_SEQID + 1
         codec = METHOD_CODECS[method]
-        try:
-            message = codec.call(seqid, args)
-        except (TypeError, ValueError, OverflowError, AttributeError) as error:
-            raise RequestInvalid(f"{method}: cannot be encoded: {error}") from error
-        if len(message) > self._limits.max_message_bytes:
-            allowed = f"up to {self._limits.max_message_bytes} bytes, as a server's --max-frame is unless set"
-            raise RequestInvalid.of(f"{method}: the size of the call", len(message), allowed)
+        message = codec.call(seqid, args, self._limits)
         self._transport.write(len(message).to_bytes(4, "big") + message)
         self.owes_receipt = False
         self._waiting.append(_Sent(seqid, codec, codec.due(seqid), waiter, self._loop.time(), deadline_s))
@@ -248,19 +268,15 @@ class ClientConnection(asyncio.Protocol):
                 self._answer(message)
                 if self._transport is None:
                     return
-        except StrangerError as error:
-            what = f"{self._address} is no port of a PinLater server: it speaks {error.protocol}"
-            self._break(ProtocolError(f"{what}; jobs go to port {DEFAULT_PORT} unless a server says otherwise"))
         except WireError as error:
-            self._break(ProtocolError(f"{self._address} answered what is not the contract: {error}"))
+            self._break(unreadable(self._address, error))
 
     def _answer(self, message: bytes) -> None:
         """Settles the call that is due. WireError: the answer is not readable, or not to that call."""
         if not self._waiting:
             raise WireError("an answer without a request")
         sent = self._waiting[0]
-        usual = message.startswith(sent.due)
-        result = sent.codec.result(message, self._limits) if usual else self._unusual(message, sent)
+        result = sent.codec.result(message, sent.due, sent.seqid, self._limits)
         self._waiting.popleft()
         self._on_answered(self)
         if sent.waiter.done():
@@ -276,19 +292,6 @@ class ClientConnection(asyncio.Protocol):
                 self._on_owing(self)
         if not self.usable:
             self.give_up()
-
-    def _unusual(self, message: bytes, sent: _Sent) -> Any:
-        """What an answer holds that is an application error, or in another form of the protocol. WireError."""
-        head = read_header(message)
-        error: PinLaterError | None = None
-        try:
-            decode_reply(message, self._limits)
-        except ApplicationError as refused:
-            error = error_from_application(refused)
-        if head.name != sent.codec.name or head.seqid != sent.seqid:
-            due = f"{sent.seqid} to {sent.codec.name!r}"
-            raise WireError(f"answer {head.seqid} to {head.name!r} where {due} is due")
-        return error or decode_result(message, head, SIGNATURES[head.name], self._limits)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._break(

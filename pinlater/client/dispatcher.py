@@ -3,6 +3,8 @@
 Dispatcher.call   picks a server (server_list.py), takes a connection to it (pool.py) and sends (connection.py);
                   what fails is judged (retry.py), and goes to the next server or waits for the next round
 Dispatcher.begin  the same without a task, for a first attempt that can be sent at once (enqueue_batching.py)
+
+A first attempt is also made by a thread that is alone (straight_calls.py); what fails there goes on in Dispatcher.call.
 """
 
 from __future__ import annotations
@@ -158,9 +160,7 @@ class Dispatcher:
             server = self._balancer.pick(servers, now_s, () if attempts is None else attempts.tried)
             share = first_share(call.idempotency) if attempts is None else 1.0
             pool = server.long_polls if call.long_poll else server.calls
-            method, fallback, exclusive = call.method.name, call.method.fallback_method, not call.method.pipelined
-            if fallback and method in server.unknown_methods:
-                method = fallback
+            method, exclusive = server.name_of(call.method), not call.method.pipelined
             try:
                 if now_s >= call.deadline_s:
                     raise CallFailed("no time was left", sent=False, busy=True)
@@ -169,9 +169,9 @@ class Dispatcher:
                 result = await pool.call(method, call.args, call.deadline_s, exclusive=exclusive, share=share)
                 return success_in(result, server)
             except MethodUnknown:
-                if not fallback or method == fallback:
+                if server.older_name_of(call.method, method) is None:
                     raise
-                server.unknown_methods.add(method)  # nothing was done; the other method goes next, to whichever server
+                # nothing was done; the other method goes next, to whichever server
             except (CallFailed, PinLaterError) as error:
                 attempts = attempts or _Attempts(call, self._retry_unavailable)
                 await self._after(error, attempts, server, servers)
@@ -189,16 +189,24 @@ class Dispatcher:
             raise CallFailed(error.why, sent=False, busy=error.busy) from error
         server.known_methods.add(HEARTBEAT.name)
 
+    @property
+    def servers(self) -> Sequence[Server]:
+        """Those that calls may go to just now."""
+        return self._servers.servers
+
+    def first_server(self, call: CallSpec, now_s: float) -> Server | None:
+        """The server of a first attempt; None: something else is to be done before that, which `call` does."""
+        if self._servers.due_s <= now_s or now_s >= call.deadline_s:
+            return None
+        return self._balancer.pick(self._servers.servers, now_s, ())
+
     def begin(self, call: CallSpec, on_end: Callable[[FirstAttempt], None]) -> bool:
         """Sends a pipelined call of Idempotency.ONCE, if that can be done at once. Its end is told in the very moment.
 
         False: it cannot, and nothing was done; it is left to `call`.
         """
-        now_s = asyncio.get_running_loop().time()
-        if self._servers.due_s <= now_s or now_s >= call.deadline_s:
-            return False
-        server = self._balancer.pick(self._servers.servers, now_s, ())
-        if call.with_keys and HEARTBEAT.name not in server.known_methods:
+        server = self.first_server(call, asyncio.get_running_loop().time())
+        if server is None or (call.with_keys and HEARTBEAT.name not in server.known_methods):
             return False
         try:
             return server.calls.begin(call.method.name, call.args, call.deadline_s, FirstAttempt(server, on_end))
@@ -214,7 +222,7 @@ class Dispatcher:
         if blames_server(error) or isinstance(error, ProtocolError):
             server.health.failed(now_s, self._rng)
             self._servers.mark_stale()
-            if isinstance(error, Draining):
+            if isinstance(error, Draining) or (isinstance(error, CallFailed) and error.why == _REFUSED):
                 server.renew_connections()
         pause_s = attempts.failed(server, servers, error, self._rng, call.deadline_s - now_s)
         if isinstance(error, DequeueRateLimited) and not (self._wait_for_rate and call.wait_for_rate):

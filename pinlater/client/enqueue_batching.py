@@ -20,6 +20,7 @@ from functools import partial
 from typing import Literal
 
 from pinlater.client.dispatcher import CallSpec, CallTransport, FirstAttempt
+from pinlater.client.token import CallerContext
 from pinlater.errors import (
     ArgumentInvalid,
     BodyTooLarge,
@@ -259,10 +260,10 @@ class Enqueuer:
     `resend`: all jobs of a call that have no send id get one, the same for all, so that it can be sent again.
     """
 
-    def __init__(self, dispatcher: CallTransport, context: RequestContext, limits: EnqueueBatchLimits) -> None:
+    def __init__(self, dispatcher: CallTransport, caller: CallerContext, limits: EnqueueBatchLimits) -> None:
         self._dispatcher = dispatcher
-        self.context = context
-        self._limits = limits
+        self.caller = caller
+        self.limits = limits
         self._batchers: dict[tuple[str, float, Joins, bool, _Who | None], EnqueueBatcher] = {}
 
     def join(
@@ -273,7 +274,7 @@ class Enqueuer:
         kind: Joins = "plain",
         resend: bool = False,
         context: RequestContext | None = None,
-    ) -> asyncio.Future[str]:
+    ) -> Awaitable[str]:
         """The descriptor of one job, to come; it travels with others of its queue and caller. RequestInvalid,
         Overloaded.
         """
@@ -322,15 +323,18 @@ class Enqueuer:
         has_extended = kind != "plain"
         own = None if who is None else RequestContext(who[0], "", None, None, *who[1])
 
+        def call_for(jobs: Sequence[Job], deadline_s: float) -> CallSpec:
+            return self._call(queue, jobs, deadline_s, own or self.caller.context, resend, has_extended)
+
         def begin(jobs: Sequence[Job], deadline_s: float, on_end: Callable[[Outcome], None]) -> bool:
-            call = self._call(queue, jobs, deadline_s, own or self.context, resend, has_extended)
+            call = call_for(jobs, deadline_s)
             return self._dispatcher.begin(call, lambda first: on_end(self._outcome(call, jobs, first)))
 
         def send(jobs: Sequence[Job], deadline_s: float) -> Awaitable[list[str]]:
-            return self._end(self._call(queue, jobs, deadline_s, own or self.context, resend, has_extended), jobs)
+            return self._end(call_for(jobs, deadline_s), jobs)
 
         batcher = self._batchers[queue, timeout_s, kind, resend, who] = EnqueueBatcher(
-            begin, send, timeout_s, self._limits
+            begin, send, timeout_s, self.limits
         )
         return batcher
 

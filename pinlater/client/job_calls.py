@@ -181,19 +181,18 @@ class JobCalls(ClientCalls):
                 values if include_trail else values[:6] if some_keys else values[:5] if include_result else values[:2]
             )
 
-        loop = asyncio.get_running_loop()
         if len(descriptors) + len(keys) <= LOOKED_UP_AT_ONCE:
-            left_s = ends_s - loop.time()
+            left_s = ends_s - self._now_s()
             values = arguments(descriptors, keys)
             return await self._call(methods.LOOKUP, context, left_s, *values, with_keys=bool(keys))
         found: dict[str, JobInfo] = {}
         for start in range(0, len(descriptors), LOOKED_UP_AT_ONCE):
             some = descriptors[start : start + LOOKED_UP_AT_ONCE]
-            page = await self._call(methods.LOOKUP, context, ends_s - loop.time(), *arguments(some, ()))
+            page = await self._call(methods.LOOKUP, context, ends_s - self._now_s(), *arguments(some, ()))
             found.update(page)
         for start in range(0, len(keys), LOOKED_UP_AT_ONCE):
             values = arguments((), keys[start : start + LOOKED_UP_AT_ONCE])
-            page = await self._call(methods.LOOKUP, context, ends_s - loop.time(), *values, with_keys=True)
+            page = await self._call(methods.LOOKUP, context, ends_s - self._now_s(), *values, with_keys=True)
             found.update(page)
         return found
 
@@ -253,9 +252,8 @@ class JobCalls(ClientCalls):
         """
         _, names = named_jobs([[descriptors] if isinstance(descriptors, str) else descriptors])
         self._deadline_s(None)
-        loop = asyncio.get_running_loop()
         waits = self._joined_waits(include_body, include_result)
-        until_s = math.inf if timeout is None else loop.time() + timeout
+        until_s = math.inf if timeout is None else self._now_s() + timeout
         futures = {name: waits.wait(name, until_s) for name in dict.fromkeys(names)}
         try:
             if futures:
@@ -338,7 +336,7 @@ class JobCalls(ClientCalls):
         ends_s = self._deadline_s(timeout)
         found = Cancelled({})
         for name, some in groups.items():
-            left_s = ends_s - asyncio.get_running_loop().time()
+            left_s = ends_s - self._now_s()
             outcomes = await self._call(
                 methods.CANCEL, context, left_s, name, some, keys, running, with_keys=bool(keys) or running
             )

@@ -26,7 +26,7 @@ costs to decode it; the worst that a server can send below this size takes the d
 
 
 RECEIPT_TIMEOUT_S = 10.0
-_NOTHING = CHECKPOINT.arguments(RequestContext("receipt"), "receipt", ())
+NOTHING = CHECKPOINT.arguments(RequestContext("receipt"), "receipt", ())
 
 
 class _Unheard:
@@ -230,7 +230,7 @@ class Pool:
         connection.users += 1
         deadline_s = asyncio.get_running_loop().time() + RECEIPT_TIMEOUT_S
         with suppress(CallFailed):
-            self._send(connection, CHECKPOINT.name, _NOTHING, deadline_s, _Unheard())
+            self._send(connection, CHECKPOINT.name, NOTHING, deadline_s, _Unheard())
 
     # -- waiting ---------------------------------------------------------------------------------------------------
 
@@ -344,10 +344,8 @@ class Pool:
                 )
                 if self._tls is not None and self._tls.shows_certificate:
                     await self._prove(connection, until_s)
-        except TimeoutError:
-            raise CallFailed("no connection within the time-out", sent=False) from None
         except OSError as error:
-            raise CallFailed(_reason(error, self._tls is not None), sent=False) from error
+            raise unconnected(error, self._tls is not None) from error
         return connection
 
     async def _prove(self, connection: ClientConnection, until_s: float) -> None:
@@ -356,12 +354,11 @@ class Pool:
         """
         waiter: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         connection.users += 1
-        connection.send(CHECKPOINT.name, _NOTHING, until_s, waiter)
+        connection.send(CHECKPOINT.name, NOTHING, until_s, waiter)
         try:
             await waiter
         except CallFailed as error:
-            why = f"{error.why}; perhaps it does not accept the certificate of this client"
-            raise CallFailed(why, sent=False) from error
+            raise unproved(error) from error
         except BaseException:
             connection.close("it was not proved")
             raise
@@ -383,8 +380,20 @@ def _part(share: float, deadline_s: float) -> float:
     return now_s + (deadline_s - now_s) * share
 
 
+def unproved(error: CallFailed) -> CallFailed:
+    """For the callers of a connection whose proof failed so."""
+    return CallFailed(f"{error.why}; perhaps it does not accept the certificate of this client", sent=False)
+
+
+def unconnected(error: OSError, with_tls: bool) -> CallFailed:
+    """For the callers of a connection that could not be opened."""
+    return CallFailed(_reason(error, with_tls), sent=False)
+
+
 def _reason(error: OSError, with_tls: bool) -> str:
     """The system's word for it, which asyncio hides behind its own."""
+    if isinstance(error, TimeoutError):
+        return "no connection within the time-out"
     if isinstance(error, ssl.SSLError):
         return _tls_reason(error)
     if with_tls and isinstance(error, ConnectionResetError | ConnectionAbortedError):

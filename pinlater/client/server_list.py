@@ -15,13 +15,15 @@ import random
 import socket
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from pinlater.background_tasks import exponential_backoff_s
 from pinlater.client.addresses import Address, DnsName, Target
+from pinlater.client.blocking_pool import BlockingPool
 from pinlater.client.client_tls import ClientTls
 from pinlater.client.pool import Pool, PoolLimits
 from pinlater.errors import ServerUnreachable
+from pinlater.wire.method import Method
 
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 10.0
@@ -98,9 +100,11 @@ class LoadBalancer(Generic[ServerT]):
 
 
 class Server:
-    """Long polls have connections of their own: answers come in order, so one would hold back all calls behind it."""
+    """Long polls have connections of their own: answers come in order, so one would hold back all calls behind it.
+    `straight` are those of threads that wait for their answers themselves.
+    """
 
-    __slots__ = ("address", "calls", "health", "known_methods", "long_polls", "unknown_methods")
+    __slots__ = ("address", "calls", "health", "known_methods", "long_polls", "straight", "unknown_methods")
 
     def __init__(
         self,
@@ -120,10 +124,22 @@ class Server:
         self.calls = Pool(address, limits, on_lost, on_connect=self._learn_anew, tls=tls, server_name=server_name)
         many = replace(limits, connections=limits.long_poll_connections)
         self.long_polls = Pool(address, many, on_lost, on_connect=self._learn_anew, tls=tls, server_name=server_name)
+        self.straight = BlockingPool(address, limits, on_connect=self._learn_anew, tls=tls, server_name=server_name)
 
     def _learn_anew(self) -> None:
         self.unknown_methods.clear()
         self.known_methods.clear()
+
+    def name_of(self, method: Method[Any]) -> str:
+        """What it calls a method, as far as is known."""
+        return method.fallback_method if method.name in self.unknown_methods else method.name
+
+    def older_name_of(self, method: Method[Any], name: str) -> str | None:
+        """What it may call a method of which it has just said not to know this name; None: it does not have it."""
+        if not method.fallback_method or name == method.fallback_method:
+            return None
+        self.unknown_methods.add(method.name)
+        return method.fallback_method
 
     @property
     def is_empty(self) -> bool:
@@ -134,11 +150,13 @@ class Server:
         """It is about to close those that are open, perhaps in the moment of the next call: that gets a new one."""
         self.calls.renew()
         self.long_polls.renew()
+        self.straight.renew()
 
     def retire(self) -> None:
         """It is not among the servers any more: what it was asked it may answer, then the connections close."""
         self.calls.retire()
         self.long_polls.retire()
+        self.straight.renew()
 
     def cancel_long_polls(self, why: str) -> None:
         """Long polls are answered soon, and none can be made any more."""
@@ -151,6 +169,7 @@ class Server:
     def close(self, why: str) -> None:
         self.calls.close(why)
         self.long_polls.close(why)
+        self.straight.close(why)
 
 
 LOOK_UP_EVERY_S = 15.0

@@ -122,8 +122,12 @@ class CallerContext:
         if token is not None:
             self.context.token = self._read(token)
 
-    def of(self, context: RequestContext) -> RequestContext:
-        """A given context as it is sent: with the client's token, unless it has one of its own, or "" for none."""
+    def of(self, context: RequestContext | None) -> RequestContext:
+        """A given context as it is sent: with the client's token, unless it has one of its own, or "" for none. None:
+        that of the client.
+        """
+        if context is None:
+            return self.context
         if context.token is None:
             return context if self.context.token is None else replace(context, token=self.context.token)
         return context if context.token else replace(context, token=None)

@@ -15,6 +15,8 @@ from pinlater.wire.methods import ACK
 from tests.server.running import running
 from tests.server.test_client_failures import framed, scripted
 
+pytestmark = pytest.mark.usefixtures("way")
+
 FENCED = Ack("mail:s1:p1:1790000000000000", claim_descriptor="a claim")
 
 

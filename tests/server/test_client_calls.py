@@ -280,14 +280,15 @@ async def test_a_long_poll_may_take_longer_than_the_timeout(address: str) -> Non
         assert await client.dequeue(DequeueRequest("patient", 1, wait_ms=600)) == []
 
 
-def test_threads_share_one_client_and_their_enqueues_are_joined(address: str) -> None:
+def test_threads_share_one_client_and_their_enqueues_are_joined(address: str, client_way: str) -> None:
+    queue = f"many-{client_way}"
     with Client(address) as client:
-        client.create_queue("many")
+        client.create_queue(queue)
         descriptors: list[str] = []
 
         def caller() -> None:
             for number in range(20):
-                descriptors.append(client.enqueue("many", Job(b"%d" % number)))
+                descriptors.append(client.enqueue(queue, Job(b"%d" % number)))
 
         threads = [threading.Thread(target=caller) for _ in range(8)]
         for thread in threads:
@@ -295,28 +296,29 @@ def test_threads_share_one_client_and_their_enqueues_are_joined(address: str) ->
         for thread in threads:
             thread.join()
         assert len(set(descriptors)) == 160
-        assert client.count(JobFilter("many", JobState.PENDING)) == 160
+        assert client.count(JobFilter(queue, JobState.PENDING)) == 160
 
 
-def test_a_forked_child_has_connections_of_its_own(address: str) -> None:
+def test_a_forked_child_has_connections_of_its_own(address: str, client_way: str) -> None:
+    queue = f"forked-{client_way}"
     with Client(address) as client:
-        client.create_queue("forked")
-        client.enqueue("forked", Job(b"parent"))
+        client.create_queue(queue)
+        client.enqueue(queue, Job(b"parent"))
         child = os.fork()
         if child == 0:
             try:
-                client.enqueue("forked", Job(b"child"))
+                client.enqueue(queue, Job(b"child"))
                 client.close()
                 os._exit(0)
             finally:
                 os._exit(1)
         for _ in range(50):
-            client.enqueue("forked", Job(b"parent"))
+            client.enqueue(queue, Job(b"parent"))
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-        assert client.count(JobFilter("forked", JobState.PENDING)) == 52
+        assert client.count(JobFilter(queue, JobState.PENDING)) == 52
 
 
-def test_a_closed_client_says_so(address: str) -> None:
+def test_a_closed_client_says_so(address: str, client_way: str) -> None:
     client = Client(address)
     client.queue_names()
     client.close()
@@ -325,7 +327,7 @@ def test_a_closed_client_says_so(address: str) -> None:
         client.queue_names()
 
 
-def test_closing_ends_the_waits_of_other_threads(address: str) -> None:
+def test_closing_ends_the_waits_of_other_threads(address: str, client_way: str) -> None:
     client = Client(address)
     client.create_queue("waits")
     ended: list[BaseException] = []

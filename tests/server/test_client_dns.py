@@ -13,6 +13,8 @@ from pinlater.client.addresses import Address, DnsName
 from tests.server.serving import Served, serving, until
 from tests.stores.process import free_port
 
+pytestmark = pytest.mark.usefixtures("way")
+
 
 class Names:
     """A resolver that says what the test wants; counts how often it is asked."""

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+import pinlater
 from pinlater import Ack, AckOutcome, AsyncClient, DequeueRequest, Job, JobFilter, JobState, ScanPage, errors
 from pinlater.wire.codec import WireCall, decode_call, encode_application_exception, encode_reply
 from pinlater.wire.message import ApplicationErrorKind
@@ -24,6 +25,8 @@ from tests.server.running import running
 from tests.server.serving import Served, serving
 from tests.speed import slower
 from tests.stores.process import free_port
+
+pytestmark = pytest.mark.usefixtures("way")
 
 PENDING = JobFilter("mail", JobState.PENDING)
 Answer = Callable[[WireCall], bytes]
@@ -366,7 +369,7 @@ async def test_what_an_operator_decided_is_told_to_the_caller_at_once() -> None:
 
 async def test_an_unknown_outcome_at_the_store_is_left_to_the_caller() -> None:
     service = Reluctant(errors.OutcomeUnknown("perhaps"), 1)
-    async with serving(service) as served, AsyncClient(f"127.0.0.1:{served.port}") as client:
+    async with serving(service) as served, pinlater.AsyncClient(f"127.0.0.1:{served.port}") as client:
         answers = await asyncio.gather(*(client.enqueue("mail", Job(b"x")) for _ in range(5)), return_exceptions=True)
         assert [type(answer) for answer in answers] == [errors.OutcomeUnknown] * 5
         assert _asked(served, "enqueue") == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -36,6 +37,8 @@ from tests.server.older import older_server
 from tests.server.running import RunningServer, running
 from tests.server.serving import serving
 
+pytestmark = pytest.mark.usefixtures("way")
+
 NOT_THERE = "mail:s1:p1:1790000000000000"
 
 
@@ -54,7 +57,7 @@ async def client_at(port: int, queue: str, **options: Any) -> AsyncIterator[Asyn
 
 @pytest.fixture
 def queue(request: pytest.FixtureRequest) -> str:
-    return str(request.node.name)[:60]
+    return re.sub(r"\W", "_", str(request.node.name)).strip("_")[-60:].lstrip("_-")
 
 
 # -- dedupe keys -------------------------------------------------------------------------------------------------------
@@ -199,14 +202,14 @@ async def test_an_older_server_is_asked_again_and_again() -> None:
 
 
 async def test_jobs_are_found_changed_and_cancelled_by_their_keys(server: RunningServer, queue: str) -> None:
-    key = KeyRef("a")
+    key, chain = KeyRef("a"), f"chain of {queue}"
     async with client_at(server.port, queue) as client:
         first = await client.enqueue(queue, ExtendedJob(b"1", dedupe_key="a"))
-        second = await client.enqueue(queue, ExtendedJob(b"1", dedupe_key="b", serialize_key="s"))
-        found = await client.lookup(queue, keys=[key, KeyRef("b", "s"), KeyRef("none")])
+        second = await client.enqueue(queue, ExtendedJob(b"1", dedupe_key="b", serialize_key=chain))
+        found = await client.lookup(queue, keys=[key, KeyRef("b", chain), KeyRef("none")])
         assert set(found) == {first, second}
-        assert (found[second].dedupe_key, found[second].serialize_key) == ("b", "s")
-        assert list(await client.lookup([first], queue=queue, keys=[KeyRef("", "s")])) == [first, second]
+        assert (found[second].dedupe_key, found[second].serialize_key) == ("b", chain)
+        assert list(await client.lookup([first], queue=queue, keys=[KeyRef("", chain)])) == [first, second]
         changes = [RescheduleJob(key=key, body=b"new", attempts_allowed=7), RescheduleJob(key=KeyRef("none"))]
         outcomes = await client.reschedule(queue, changes)
         assert outcomes == [RescheduleOutcome.RESCHEDULED, RescheduleOutcome.NOT_FOUND]

@@ -12,6 +12,8 @@ from pinlater import AsyncClient, Job, JobFilter, JobState, errors
 from tests.server.running import running
 from tests.stores.process import free_port
 
+pytestmark = pytest.mark.usefixtures("way")
+
 AWAY_S = 3.0
 PRODUCERS = 10
 

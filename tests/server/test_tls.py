@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+import pinlater
 from pinlater import AsyncClient, Client, DequeueRequest, Job
 from pinlater.client.client_tls import Tls
 from pinlater.errors import Forbidden, OutcomeUnknown, PasswordInvalid, ServerUnreachable
@@ -24,6 +25,8 @@ from tests.server.certificates import Authority
 from tests.server.commands import Shell
 from tests.server.running import WITHIN_S, Plain, RunningServer, running
 from tests.stores.process import StoreServer
+
+pytestmark = pytest.mark.usefixtures("way")
 
 HOST = "127.0.0.1"
 
@@ -296,7 +299,8 @@ async def test_one_that_says_nothing_is_no_obstacle_to_others_nor_to_an_end(
 
 
 async def test_long_polls_end_when_their_client_waits_no_more(server: RunningServer, authority: Authority) -> None:
-    async with client_of(server, Tls(authority.ca)) as client, client_of(server, Tls(authority.ca)) as other:
+    client = pinlater.AsyncClient(f"127.0.0.1:{server.port}", tls=Tls(authority.ca))
+    async with client, client_of(server, Tls(authority.ca)) as other:
         await client.create_queue("mail")
         poll = asyncio.create_task(client.dequeue(DequeueRequest("mail", 1, wait_ms=60_000)))
         await asyncio.sleep(0.2)

@@ -89,7 +89,7 @@ def answers(size: int) -> Iterator[tuple[str, str, bytes]]:
 
 def decode(method: str, answer: bytes) -> None:
     with contextlib.suppress(WireError):
-        METHOD_CODECS[method].result(answer, ANSWER_LIMITS)
+        METHOD_CODECS[method].result(answer, METHOD_CODECS[method].due(SEQID), SEQID, ANSWER_LIMITS)
 
 
 def cpu_s(method: str, answer: bytes) -> float:
