@@ -20,7 +20,8 @@ from pinlater.wire.framing import Splitter
 from pinlater.wire.message import WireError, WireLimits
 from pinlater.wire.methods import CHECKPOINT
 
-_READ_BYTES = 256 * 1024
+_FIRST_BYTES, _MORE_BYTES = 16 * 1024, 256 * 1024
+"""Of one read: most answers are short, and a large buffer is a system call of its own."""
 
 
 class BlockingConnection:
@@ -102,7 +103,7 @@ class BlockingConnection:
 
     def _answer(self, ends_s: float) -> bytes:
         """TimeoutError; OSError: the connection has ended; WireError."""
-        data = self._socket.recv(_READ_BYTES)
+        data = self._socket.recv(_FIRST_BYTES)
         whole = self._splitter.whole(data)
         while whole is None:
             if not data:
@@ -112,7 +113,7 @@ class BlockingConnection:
                 self._is_spoiled = len(answers) > 1 or self._splitter.buffered > 0
                 return answers[0]
             self._socket.settimeout(max(ends_s - time.monotonic(), 0.001))
-            data = self._socket.recv(_READ_BYTES)
+            data = self._socket.recv(_MORE_BYTES)
         return whole
 
     def close(self, why: str) -> None:

@@ -111,7 +111,7 @@ class JobClient:
         `wait` does more. RequestInvalid: a text that is no descriptor.
         """
         return self._background.run(
-            cast(Callable[..., Coroutine[Any, Any, dict[str, JobInfo]]], AsyncClient.lookup),
+            cast("Callable[..., Coroutine[Any, Any, dict[str, JobInfo]]]", AsyncClient.lookup),
             *named,
             descriptors=descriptors,
             include_body=include_body,
@@ -160,7 +160,7 @@ class JobClient:
         RequestInvalid: a text that is no descriptor.
         """
         return self._background.run(
-            cast(Callable[..., Coroutine[Any, Any, JobInfo | dict[str, JobInfo | None] | None]], AsyncClient.wait),
+            cast("Callable[..., Coroutine[Any, Any, JobInfo | dict[str, JobInfo | None] | None]]", AsyncClient.wait),
             descriptors,
             timeout=timeout,
             include_body=include_body,
@@ -207,7 +207,7 @@ class JobClient:
         progress are asked to stop: REQUESTED. RequestInvalid: a text that is no descriptor.
         """
         return self._background.run(
-            cast(Callable[..., Coroutine[Any, Any, Cancelled]], AsyncClient.cancel),
+            cast("Callable[..., Coroutine[Any, Any, Cancelled]]", AsyncClient.cancel),
             queue,
             descriptors,
             keys=keys,

@@ -82,7 +82,7 @@ class JobLifeClient:
         before keys; nothing was sent.
         """
         return self._background.run(
-            cast(Callable[..., Coroutine[Any, Any, str | list[str]]], AsyncClient.enqueue),
+            cast("Callable[..., Coroutine[Any, Any, str | list[str]]]", AsyncClient.enqueue),
             queue,
             jobs,
             delay=delay,
@@ -125,7 +125,7 @@ class JobLifeClient:
         OutcomeUnknown: jobs may have been claimed for this call, and are handed out again when their claims expire.
         """
         return self._background.run(
-            cast(Callable[..., Coroutine[Any, Any, DequeuedJobs]], AsyncClient.dequeue),
+            cast("Callable[..., Coroutine[Any, Any, DequeuedJobs]]", AsyncClient.dequeue),
             request,
             limit,
             wait=wait,
@@ -171,7 +171,7 @@ class JobLifeClient:
         A server that does not know this call is asked queue by queue, again and again. OutcomeUnknown: as of `dequeue`.
         """
         return self._background.run(
-            cast(Callable[..., Coroutine[Any, Any, DequeuedFromQueues]], AsyncClient.dequeue_from_queues),
+            cast("Callable[..., Coroutine[Any, Any, DequeuedFromQueues]]", AsyncClient.dequeue_from_queues),
             request,
             limit,
             wait=wait,

@@ -2,7 +2,8 @@
 
 For before and after a change: unlike seconds, counts are the same on a busy machine, within about one per cent. Those
 of the server are of one server process on Redis, whose calls come from plain connections; those of the client are of
-an AsyncClient. Code of Python, its C libraries and the event loop counts; the kernel and the store do not.
+an AsyncClient, where no other is named. Code of Python, its C libraries and the event loop counts; the kernel and the
+store do not.
 """
 
 from __future__ import annotations
@@ -159,6 +160,7 @@ def of_the_client(store: StoreServer) -> Iterator[tuple[str, float]]:
         for what, asked, calls, jobs in (
             ("single enqueue", "single", CALLS, 1),
             ("single enqueue, 50 at a time", "singles", CALLS * 5, 1),
+            ("single enqueue of Client", "blocking", CALLS, 1),
             (f"enqueue, per job of {BATCH}", "enqueue", CALLS // 10, BATCH),
             (f"dequeue, per job of {BATCH}", "dequeue", CALLS // 10, BATCH),
             (f"ack, per job of {BATCH}", "ack", CALLS // 10, BATCH),

@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Awaitable, Callable
 
-from pinlater import AsyncClient, Job
+from pinlater import AsyncClient, Client, Job
 from pinlater.model import Ack, DequeuedJob, DequeueRequest
 from pinlater.server.server_process import new_loop
 
@@ -23,8 +23,9 @@ IN_FLIGHT = 50
 class FetchScheduler:
     """What can be asked for, by name; each is done so many times."""
 
-    def __init__(self, client: AsyncClient) -> None:
+    def __init__(self, client: AsyncClient, blocking: Client) -> None:
         self._client = client
+        self._blocking = blocking
         self._body = os.urandom(200)
         self._claimed: list[list[DequeuedJob]] = []
 
@@ -32,6 +33,7 @@ class FetchScheduler:
         return {
             "single": self._single,
             "singles": self._singles,
+            "blocking": self._in_a_thread,
             "enqueue": self._enqueue,
             "dequeue": self._dequeue,
             "ack": self._ack,
@@ -45,6 +47,13 @@ class FetchScheduler:
         """Single calls, many at a time."""
         for _ in range(times // IN_FLIGHT):
             await asyncio.gather(*(self._client.enqueue(QUEUE, self._job()) for _ in range(IN_FLIGHT)))
+
+    async def _in_a_thread(self, times: int) -> None:
+        def enqueue() -> None:
+            for _ in range(times):
+                self._blocking.enqueue(QUEUE, self._job())
+
+        await asyncio.to_thread(enqueue)
 
     async def _enqueue(self, times: int) -> None:
         for _ in range(times):
@@ -65,7 +74,7 @@ class FetchScheduler:
 async def run(server: str) -> None:
     async with AsyncClient(server) as client:
         await client.create_queue(QUEUE)
-        asking = FetchScheduler(client)
+        asking = FetchScheduler(client, Client(server))
         gc.collect()
         gc.freeze()
         print("ready", flush=True)

@@ -106,7 +106,7 @@ def _blocking(call: ast.AsyncFunctionDef, lines: list[str], is_overloaded: bool)
         signature = signature.replace("AsyncIterator", "Iterator")
         return f"{signature}\n{docstring}\n        return self._background.iterate({method}, {_arguments(call)})"
     if is_overloaded:  # which of the kinds it is has been decided by then
-        method = f"cast(Callable[..., Coroutine[Any, Any, {gives}]], {method})"
+        method = f'cast("Callable[..., Coroutine[Any, Any, {gives}]]", {method})'  # quoted: to make a type takes time
     returns = "" if gives == "None" else "return "
     return f"{signature}\n{docstring}\n        {returns}self._background.run({method}, {_arguments(call)})"
 
