@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
+from typing import NamedTuple
 
 from pinlater.errors import PinLaterError, QueueNotFound, RequestInvalid
 from pinlater.model import (
@@ -39,12 +40,27 @@ MAX_PAGE = 1_000
 PAGE_S = 1.0
 """A page with firings that take longer has fewer schedules."""
 
-_KNOWN_MARKS = 10_000
-"""So many schedules show no older last firing while the shard is out that has its mark."""
-
 FIRINGS_AT_ONCE = 10
 
 _NOTHING_NEXT = "it has ended: no time is left"
+
+
+class _LastFiring(NamedTuple):
+    """What the shards that answer know of a schedule's last firing."""
+
+    known_ms: int | None
+    """The latest that they know."""
+
+    is_latest: bool
+    """No other shard can know a later one."""
+
+    has_home: bool
+    """The shard where the schedule is at home is one of them."""
+
+    @property
+    def shown_ms(self) -> int | None:
+        """None: there was none, or it is not known. An older one may have been left on a former home."""
+        return self.known_ms if self.is_latest else None
 
 
 class ScheduleAdmin:
@@ -58,9 +74,6 @@ class ScheduleAdmin:
     ) -> None:
         """`problem_of`: why a schedule does not fire as it should, as far as those know who fire."""
         self._problem_of = problem_of
-        self._marks: dict[str, str] = {}
-        """The latest that were read, the newest last: the shard that has one may be out by the next look."""
-
         self._book = book
         self._queues = context.queues
         self._router = context.router
@@ -106,8 +119,8 @@ class ScheduleAdmin:
         record = self._book.get(name)
         if record is None:
             return False
-        fired_ms = (await self._last_fired([record]))[0]
-        return record.silent_until_ms(fired_ms, self._clock.now_ms()) is not None
+        (fired,) = await self._last_fired([record])
+        return record.silent_until_ms(fired.known_ms, self._clock.now_ms()) is not None
 
     def _check_job(self, schedule: Schedule) -> None:
         """Raise the error that each firing would be refused with: QueueNotFound, RequestInvalid, BodyTooLarge."""
@@ -168,25 +181,29 @@ class ScheduleAdmin:
         return SchedulesPage(views, behind)
 
     async def _view(self, record: ScheduleRecord, next_limit: int, include_body: bool) -> ScheduleView:
-        (fired_ms,) = await self._last_fired([record])
-        return await self._view_of(record, next_limit, include_body, fired_ms)
+        (fired,) = await self._last_fired([record])
+        return await self._view_of(record, next_limit, include_body, fired)
 
-    async def _last_fired(self, records: Sequence[ScheduleRecord]) -> list[int | None]:
-        """The time of each schedule's last firing, as far as this process and the shards that answer know; None: none
-        knows of one.
-        """
-        names = [record.entry_name for record in records]
-        read: dict[str, str] = {}
+    async def _last_fired(self, records: Sequence[ScheduleRecord]) -> list[_LastFiring]:
+        """Of each schedule, in their order."""
+        by_shard: dict[str, Sequence[str | None]] = {}
         with suppress(PinLaterError):
-            read = await self._router.last_firings(names)
-        marks = {name: max(read.get(name, ""), self._marks.pop(name, "")) for name in names}
-        self._marks |= {name: mark for name, mark in marks.items() if mark}
-        while len(self._marks) > _KNOWN_MARKS:
-            del self._marks[next(iter(self._marks))]
-        return [record.fired_ms(marks.get(record.entry_name)) for record in records]
+            by_shard = await self._router.marks_by_shard([record.entry_name for record in records])
+        is_whole = len(by_shard) == len(self._router.members.all)
+        fired = []
+        for place, record in enumerate(records):
+            times = {shard_id: ms for shard_id, marks in by_shard.items() if (ms := record.fired_ms(marks[place]))}
+            home = self._home_of(record)
+            # Fired since its key may have changed, it did so at its home; before, a shard where it was may know more.
+            is_latest = is_whole or (home is not None and times.get(home, 0) > record.counts_from_ms)
+            fired.append(_LastFiring(max(times.values(), default=None), is_latest, home in by_shard))
+        return fired
+
+    def _home_of(self, record: ScheduleRecord) -> str | None:
+        return self._router.home_of_schedule(record.schedule.name, record.schedule.serialize_key)
 
     async def _view_of(
-        self, record: ScheduleRecord, next_limit: int, include_body: bool, last_fired_ms: int | None
+        self, record: ScheduleRecord, next_limit: int, include_body: bool, fired: _LastFiring
     ) -> ScheduleView:
         schedule = record.schedule
         problem, next_ms = "", []
@@ -195,12 +212,12 @@ class ScheduleAdmin:
         except TimetableInvalid as error:
             problem = str(error)
         else:
-            from_ms = max(self._clock.now_ms(), record.counts_from_ms, last_fired_ms or 0)
+            from_ms = max(self._clock.now_ms(), record.counts_from_ms, fired.known_ms or 0)
             next_ms = await _next(firings, from_ms, next_limit)
             if not schedule.paused:
                 is_over = not (next_ms or firings.next(from_ms, 1))
-                problem = self._silence(record, last_fired_ms) or (
-                    _NOTHING_NEXT if is_over else self._firing_problem(record)
+                problem = self._silence(record, fired.known_ms) or (
+                    _NOTHING_NEXT if is_over else self._firing_problem(record, fired.has_home)
                 )
         return ScheduleView(
             schedule=schedule if include_body else replace(schedule, body=b""),
@@ -208,23 +225,22 @@ class ScheduleAdmin:
             created_at_ms=record.created_at_ms,
             updated_at_ms=record.updated_at_ms,
             updated_by=record.updated_by,
-            last_fired_ms=last_fired_ms,
+            last_fired_ms=fired.shown_ms,
             next_ms=next_ms,
             trouble=problem,
             body_size=len(schedule.body),
         )
 
-    def _silence(self, record: ScheduleRecord, last_fired_ms: int | None) -> str:
-        silent_until_ms = record.silent_until_ms(last_fired_ms, self._clock.now_ms())
+    def _silence(self, record: ScheduleRecord, fired_ms: int | None) -> str:
+        silent_until_ms = record.silent_until_ms(fired_ms, self._clock.now_ms())
         return "" if silent_until_ms is None else silence_text(silent_until_ms)
 
-    def _firing_problem(self, record: ScheduleRecord) -> str:
+    def _firing_problem(self, record: ScheduleRecord, home_answers: bool) -> str:
         queue = record.schedule.queue
         if not self._queues.has(queue):
             return queue_missing_text(queue)
-        home = self._router.home_of_schedule(record.schedule.name, record.schedule.serialize_key)
-        handle = None if home is None else self._router.members.by_id(home)
-        if handle is not None and not handle.is_healthy:
+        home = self._home_of(record)
+        if home is not None and not home_answers:
             return f"shard {home}, where it is at home, cannot be used now: it fires when the shard is back"
         return self._problem_of(record)
 

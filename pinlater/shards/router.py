@@ -131,20 +131,32 @@ class Router:
         found = dict(marks or {})
         if not schedules:
             return found
-        handles = self._healthy()
-        outcomes = await ask_all(handles, lambda shard: shard.last_firings(schedules))
-        for found_there in answers(outcomes):
+        by_shard = await self.marks_by_shard(schedules)
+        for found_there in by_shard.values():
             for name, mark in zip(schedules, found_there, strict=True):
                 if mark is not None:
                     found[name] = max(mark, found.get(name, ""))
-        for handle, outcome in zip(handles, outcomes, strict=True):
-            if homes and not isinstance(outcome, PinLaterError):
-                about = zip(schedules, homes, outcome, strict=True)
-                at_home = [(name, mark) for name, home, mark in about if home == handle.shard.shard_id]
-                lacking = {name: found[name] for name, mark in at_home if found.get(name) != mark}
-                if lacking:
-                    await handle.shard.raise_marks(lacking)
+        for shard_id, found_there in by_shard.items() if homes else ():
+            about = zip(schedules, homes, found_there, strict=True)
+            at_home = [(name, mark) for name, home, mark in about if home == shard_id]
+            lacking = {name: found[name] for name, mark in at_home if found.get(name) != mark}
+            handle = self.members.by_id(shard_id)
+            if lacking and handle is not None:
+                await handle.shard.raise_marks(lacking)
         return found
+
+    async def marks_by_shard(self, schedules: Sequence[str]) -> dict[str, Sequence[str | None]]:
+        """The marks that each shard has of these schedules, by the shard's id; without the shards that do not answer.
+        NoHealthyShards, ShardConnectionFailed: none does.
+        """
+        handles = self._healthy()
+        outcomes = await ask_all(handles, lambda shard: shard.last_firings(schedules))
+        answers(outcomes)
+        return {
+            handle.shard.shard_id: outcome
+            for handle, outcome in zip(handles, outcomes, strict=True)
+            if not isinstance(outcome, PinLaterError)
+        }
 
     def homes_version(self) -> str:
         """Another one: schedules may be at home elsewhere."""

@@ -10,6 +10,7 @@ from tests.simulation.plan import Fault, Plan
 
 BUSY = PartSettings(pause_s=0.5, lull=0.0, deaths_per_hour=0.0)
 BUSIER = replace(BUSY, producers=2, workers=4, pause_s=0.2)
+PLANNING = PartSettings(2, 1, 1.5, 3, 0.0, 248.1, 19.5, claim_timeout_s=10, deaths_per_hour=0.0)
 
 ONCE_BROKE: Mapping[str, Plan] = {
     "quotas stood still, as the store that has their allocation had lost its last changes": Plan(
@@ -32,6 +33,17 @@ ONCE_BROKE: Mapping[str, Plan] = {
         {"schedules": PartSettings(1, 3, 2.05, 8, 0.03, 78.1, 10.4, claim_timeout_s=10, deaths_per_hour=18.1)},
         [Fault("hang", 81.64, 9.35, 48, 37, 0.499)],
         lease_ms=15_000,
+    ),
+    "the last firing of a schedule was shown older by a server that did not reach its home": Plan(
+        22, 2, 2, 1.6, {"schedules": PLANNING}, [Fault("cut", 56.0, 8.0, server=4, shard=2)]
+    ),
+    "the last firing of a schedule was shown older at a home to which it came back, while the one before was cut": Plan(
+        20,
+        2,
+        3,
+        1.9,
+        {"schedules": PLANNING},
+        [Fault("cut", 65.0, 8.0, server=5, shard=2), Fault("cut", 74.0, 8.0, server=6, shard=3)],
     ),
     "a job of a serialize key overtook earlier ones, as its shards were drained and taken back in turn": Plan(
         5,

@@ -94,6 +94,44 @@ async def test_a_home_that_is_out_comes_late_and_misses_nothing(stores: Callable
         assert await fired(one) == [MINUTE_MS * number for number in range(1, 6)]
 
 
+async def shown(at: Member) -> tuple[int | None, bool]:
+    """The minute of the last firing, and whether the home is said to be out."""
+    (view,) = (await at.server.service.get_schedules(["poll"])).schedules
+    last_ms = view.last_fired_ms
+    return last_ms and (last_ms - BEGIN_MS) // MINUTE_MS, "where it is at home, cannot be used" in view.trouble
+
+
+async def test_no_older_last_firing_is_shown_where_the_shard_with_the_latest_does_not_answer(
+    stores: Callable[[], list[Shard]],
+) -> None:
+    async with two(stores) as (one, other):
+        router = one.server.service.router
+        await known(one)
+        await begin(one, other)
+        first = router.home_of_schedule("poll", "")
+        key = next(f"k{n}" for n in range(99) if router.home_of_schedule("poll", f"k{n}") not in (first, None))
+        second = int(router.home_of_schedule("poll", key) or "")
+
+        one.server.clock.tick(MINUTE_MS)
+        await one.firer.turn()
+        assert await shown(other) == (1, False)
+        await known(one, serialize_key=key)
+        one.server.clock.tick(MINUTE_MS)
+        await one.firer.turn()
+
+        other.server.lose(second)
+        assert await shown(other) == (None, True), "the mark of its former home is older"
+        await other.server.find(second)
+        other.server.lose(int(first or ""))
+        assert await shown(other) == (2, False), "it fired at its home since its key was changed"
+
+        one.server.lose(second)
+        await known(one, serialize_key="")
+        assert await shown(one) == (None, False), "nor is that of a home to which it came back"
+        await one.server.find(second)
+        assert await shown(one) == (2, False)
+
+
 @pytest.mark.parametrize(
     ("misfire", "expected"),
     [
