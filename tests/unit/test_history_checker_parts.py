@@ -396,6 +396,13 @@ def test_a_call_that_breaks_a_rule_is_found(rule: str, why: str, others: Rows, r
     assert contradicted.violations[0].basis == RULES[rule]
 
 
+def test_the_first_copy_of_a_change_may_be_carried_out_later_and_bring_times_that_no_answer_shows() -> None:
+    (view,) = schedule(0).answer["schedules"]
+    change = Row(0, 5, "planner", "updateSchedule", {"schedule": view["schedule"]}, {"view": view})
+    assert not judged(change, fired(61, "A", 59)).is_explained
+    assert judged(replace(change, resent=True), fired(61, "A", 59)).is_explained
+
+
 ITEM_LOST: Rows = [
     claim(1, "A", until_s=10),
     ack(20, "A", claimed_at(1), AckOutcome.IGNORED),

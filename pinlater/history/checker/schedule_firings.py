@@ -52,6 +52,9 @@ class _Known:
     last_fired: tuple[int, int, _Firing] | None = None
     """When it was made, its mark, and the answer that shows it."""
 
+    has_late_copies: bool = False
+    """An earlier copy of an answered change may be carried out behind later ones: no answer need show its version."""
+
     is_unclear: bool = False
     """A call changed it, and nobody knows how."""
 
@@ -93,7 +96,10 @@ class ScheduleFirings:
 
     def _updated(self, call: OpenCall, answer: Any) -> None:
         if isinstance(answer, dict) and not call.request.get("dryRun"):
-            self._view(call, answer.get("view") or {})
+            view = answer.get("view") or {}
+            self._view(call, view)
+            if call.is_resent:
+                self._schedules[(view.get("schedule") or {}).get("name", "")].has_late_copies = True
 
     def _shown(self, call: OpenCall, answer: Any) -> None:
         for view in answer.get("schedules", ()) if isinstance(answer, dict) else ():
@@ -147,7 +153,7 @@ class ScheduleFirings:
         """Whether each firing was at a time of one of the versions."""
         for name, known in self._schedules.items():
             versions = list(known.versions.values())
-            if not versions or None in versions or known.is_unclear:
+            if not versions or None in versions or known.is_unclear or known.has_late_copies:
                 continue
             for time_ms, firing in known.fired.items():
                 if not any(times is not None and times.after(time_ms - 1) == time_ms for times in versions):
