@@ -183,18 +183,6 @@ class AsyncClient(QueueCalls, JobCalls, ClusterCalls, FlowClientCalls):
     async def __aexit__(self, *exc_info: object) -> None:
         await self.close()
 
-    @property
-    def straight_dispatcher(self) -> Dispatcher | None:
-        """What sends its calls; None: not by connections, or it records them, or is to tell of lost connections."""
-        calls = self._dispatcher
-        return calls if isinstance(calls, Dispatcher) and self._on_disconnect is None else None
-
-    def carried_by(self, calls: CallTransport, enqueuer: Enqueuer, clock: DeadlineClock) -> Self:
-        """The same client, but for what carries its calls, and the clock of their deadlines."""
-        made = copy.copy(self)
-        made._dispatcher, made.enqueuer, made._clock = calls, enqueuer, clock
-        return made
-
     async def close(self) -> None:
         """Close every connection. Calls under way fail, so await those that matter first."""
         self._closed = True
@@ -569,6 +557,19 @@ class AsyncClient(QueueCalls, JobCalls, ClusterCalls, FlowClientCalls):
             given = {"queue": queue, "checkpoints": checkpoints, "context": context, "timeout": timeout}
             explain(error, AsyncClient.checkpoint, given.items())
             raise
+
+
+def straight_dispatcher(client: AsyncClient) -> Dispatcher | None:
+    """What sends the client's calls; None: not by connections, or it records them, or is to tell of lost ones."""
+    calls = client._dispatcher
+    return calls if isinstance(calls, Dispatcher) and client._on_disconnect is None else None
+
+
+def carried_by(client: AsyncClient, calls: CallTransport, enqueuer: Enqueuer, clock: DeadlineClock) -> AsyncClient:
+    """The same client, but for what carries its calls, and the clock of their deadlines."""
+    made = copy.copy(client)
+    made._dispatcher, made.enqueuer, made._clock = calls, enqueuer, clock
+    return made
 
 
 def _without_effect(outcomes: Sequence[AckOutcome]) -> bool:

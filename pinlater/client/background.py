@@ -13,7 +13,7 @@ from concurrent.futures import CancelledError
 from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from pinlater.client.async_client import AsyncClient
+from pinlater.client.async_client import AsyncClient, straight_dispatcher
 from pinlater.client.straight_calls import NEEDS_LOOP, StraightWay
 from pinlater.held_up_loop import calling_line, holds_up_loop
 from pinlater.log_guard import GuardedLogger, guard_loop
@@ -49,7 +49,7 @@ class BackgroundClient:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
         self.client = self._make()
-        dispatcher = self.client.straight_dispatcher
+        dispatcher = straight_dispatcher(self.client)
         self._straight = None if dispatcher is None else StraightWay(self.client, dispatcher)
         self._finalizers: list[weakref.finalize[..., BackgroundClient]] = []
         if self._straight is not None:

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator
 from functools import partial
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
-from pinlater.client.async_client import AsyncClient
+from pinlater.client.async_client import AsyncClient, carried_by
 from pinlater.client.connection import CallFailed
 from pinlater.client.dispatcher import CallSpec, Dispatcher, FirstAttempt, success_in
 from pinlater.client.enqueue_batching import Enqueuer, Joins
@@ -71,7 +71,8 @@ class StraightWay:
 
     def __init__(self, client: AsyncClient, dispatcher: Dispatcher) -> None:
         self._calls = StraightCalls(dispatcher)
-        self._client = client.carried_by(self._calls, StraightEnqueuer(self._calls, client.enqueuer), MonotonicClock())
+        enqueuer = StraightEnqueuer(self._calls, client.enqueuer)
+        self._client = carried_by(client, self._calls, enqueuer, MonotonicClock())
 
     def run(
         self,

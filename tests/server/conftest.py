@@ -11,6 +11,7 @@ from typing import Any, Self
 import pytest
 
 from pinlater import AsyncClient, Client, ScanPage
+from pinlater.client import background
 
 THREADS = 64
 """More than any test makes calls at once."""
@@ -60,5 +61,5 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None
 def client_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Client goes the short way where it can, then always by its loop."""
     if request.param == "joined":
-        monkeypatch.setattr(AsyncClient, "straight_dispatcher", None)
+        monkeypatch.setattr(background, "straight_dispatcher", lambda client: None)
     return str(request.param)

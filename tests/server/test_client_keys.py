@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import pinlater
 from pinlater import (
     Ack,
     AsyncClient,
@@ -115,8 +116,10 @@ async def test_seconds_where_milliseconds_are_wanted_are_refused_unsent(server: 
 async def test_enqueues_whose_answers_are_lost_are_sent_again_where_that_is_asked_for(
     server: RunningServer, queue: str
 ) -> None:
+    """Threads that open connections meanwhile would first ask the server what it knows, and hear nothing."""
     with Proxy(server.port) as proxy:
-        async with client_at(proxy.port, queue, resend=True) as client:
+        async with pinlater.AsyncClient(f"127.0.0.1:{proxy.port}", resend=True) as client:
+            await client.create_queue(queue)
             await client.enqueue(queue, Job(b"before"))
             proxy.black_hole(answers_only=True)
             calls = [
