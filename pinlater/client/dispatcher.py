@@ -95,6 +95,28 @@ class CallTransport(Protocol):
         """No call is carried any more."""
 
 
+class TransportDecorator:
+    """A CallTransport around another one."""
+
+    def __init__(self, calls: CallTransport) -> None:
+        self._calls = calls
+
+    async def call(self, call: CallSpec, first: FirstAttempt | None = None) -> Any:
+        return await self._calls.call(call, first)
+
+    def begin(self, call: CallSpec, on_end: Callable[[FirstAttempt], None]) -> bool:
+        return self._calls.begin(call, on_end)
+
+    def cancel_long_polls(self, why: str) -> None:
+        self._calls.cancel_long_polls(why)
+
+    def resume_long_polls(self) -> None:
+        self._calls.resume_long_polls()
+
+    async def close(self, why: str) -> None:
+        await self._calls.close(why)
+
+
 class Dispatcher:
     """Sends calls to the servers in turn, each within its deadline.
 
@@ -189,10 +211,9 @@ class Dispatcher:
             raise CallFailed(error.why, sent=False, busy=error.busy) from error
         server.known_methods.add(HEARTBEAT.name)
 
-    @property
-    def servers(self) -> Sequence[Server]:
-        """Those that calls may go to just now."""
-        return self._servers.servers
+    def close_straight(self, why: str) -> None:
+        """From any thread: closes the connections that threads read themselves."""
+        self._servers.close_straight(why)
 
     def first_server(self, call: CallSpec, now_s: float) -> Server | None:
         """The server of a first attempt; None: something else is to be done before that, which `call` does."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pinlater.client.dispatcher import CallSpec, CallTransport, Failure, FirstAttempt
+from pinlater.client.dispatcher import CallSpec, CallTransport, Failure, FirstAttempt, TransportDecorator
 from pinlater.client.retry import may_be_done
 from pinlater.errors import PinLaterError
 from pinlater.history.recorder import Recorder
@@ -19,11 +19,11 @@ _log = GuardedLogger("pinlater.client")
 _NOT_ENCODABLE = (TypeError, ValueError, AttributeError)
 
 
-class RecordedCalls:
+class RecordedCalls(TransportDecorator):
     """A CallTransport whose calls are a history."""
 
     def __init__(self, calls: CallTransport, recorder: Recorder) -> None:
-        self._calls = calls
+        super().__init__(calls)
         self._recorder = recorder
         self._begun: dict[FirstAttempt, int] = {}
         """The numbers of calls whose first attempts have failed."""
@@ -66,15 +66,6 @@ class RecordedCalls:
         except _NOT_ENCODABLE as error:
             _say_unrecorded(call, error)
         return True
-
-    def cancel_long_polls(self, why: str) -> None:
-        self._calls.cancel_long_polls(why)
-
-    def resume_long_polls(self) -> None:
-        self._calls.resume_long_polls()
-
-    async def close(self, why: str) -> None:
-        await self._calls.close(why)
 
 
 def _say_unrecorded(call: CallSpec, error: Exception) -> None:

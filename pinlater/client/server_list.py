@@ -237,6 +237,11 @@ class ServerList:
         for server in self.servers:
             server.resume_long_polls()
 
+    def close_straight(self, why: str) -> None:
+        """From any thread: closes the connections that threads read themselves."""
+        for server in (*self.servers, *self._retired):
+            server.straight.close(why)
+
     async def close(self, why: str) -> None:
         """Closes every connection; nothing is looked up any more."""
         self._closed_because = why

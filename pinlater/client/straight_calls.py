@@ -15,7 +15,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from pinlater.client.async_client import AsyncClient, carried_by
 from pinlater.client.connection import CallFailed
-from pinlater.client.dispatcher import CallSpec, Dispatcher, FirstAttempt, success_in
+from pinlater.client.dispatcher import CallSpec, Dispatcher, FirstAttempt, TransportDecorator, success_in
 from pinlater.client.enqueue_batching import Enqueuer, Joins
 from pinlater.client.retry import first_share
 from pinlater.client.server_list import Server
@@ -28,7 +28,6 @@ R = TypeVar("R")
 
 NEEDS_LOOP = frozenset({"counts", "dequeue_from_queues", "wait"})
 """Calls of AsyncClient that await several things at once: the loop runs them as a whole."""
-
 
 MOST_CALLS = 32
 """Calls that go straight at one time, each over a connection of its own; those beyond share those of the loop."""
@@ -70,9 +69,9 @@ class StraightWay:
     """A client whose coroutines are run by hand, by any number of threads."""
 
     def __init__(self, client: AsyncClient, dispatcher: Dispatcher) -> None:
-        self._calls = StraightCalls(dispatcher)
-        enqueuer = StraightEnqueuer(self._calls, client.enqueuer)
-        self._client = carried_by(client, self._calls, enqueuer, MonotonicClock())
+        calls = StraightCalls(dispatcher)
+        self._dispatcher = dispatcher
+        self._client = carried_by(client, calls, StraightEnqueuer(calls, client.enqueuer), MonotonicClock())
 
     def run(
         self,
@@ -86,7 +85,7 @@ class StraightWay:
 
     def end(self) -> None:
         """From any thread. Closes the connections; calls under way fail."""
-        self._calls.end("the client was closed")
+        self._dispatcher.close_straight("the client was closed")
 
 
 class MonotonicClock:
@@ -96,10 +95,11 @@ class MonotonicClock:
         return time.monotonic()
 
 
-class StraightCalls:
-    """A CallTransport for coroutines that are run by hand."""
+class StraightCalls(TransportDecorator):
+    """The transport of coroutines that are run by hand, around the one that the loop has."""
 
     def __init__(self, dispatcher: Dispatcher) -> None:
+        super().__init__(dispatcher)
         self._dispatcher = dispatcher
         self._under_way: set[object] = set()
         """One for each call but long polls. It needs no lock: of those that begin at once, a few too many may be told
@@ -126,22 +126,6 @@ class StraightCalls:
             return await OnLoop(partial(self._dispatcher.call, call, first))
         finally:
             self._under_way.discard(mine)
-
-    def end(self, why: str) -> None:
-        for server in self._dispatcher.servers:
-            server.straight.close(why)
-
-    def begin(self, call: CallSpec, on_end: Callable[[FirstAttempt], None]) -> bool:
-        return False
-
-    def cancel_long_polls(self, why: str) -> None:
-        self._dispatcher.cancel_long_polls(why)
-
-    def resume_long_polls(self) -> None:
-        self._dispatcher.resume_long_polls()
-
-    async def close(self, why: str) -> None:
-        await OnLoop(partial(self._dispatcher.close, why))
 
 
 class StraightEnqueuer(Enqueuer):
