@@ -133,6 +133,23 @@ class CheckpointRequest:
         return max(now_ms + timeout_ms, min((self.run_after_ms or 0) + timeout_ms, self.latest_expiry_ms))
 
 
+MOST_OVERTAKEN_MS = 60_000
+"""A heartbeat or a checkpoint whose now lies before the last change of its job, by at most so much, was overtaken on
+its way: a late copy of a call, or a call to a server whose clock is behind. It never lets the claim expire earlier. A
+minute is longer than such a call lives, and than clocks differ; by more, a clock was set back, and what stands counts
+from a time that will not come soon: then now counts.
+"""
+
+
+def changes_behind(now_ms: int) -> tuple[int, int]:
+    """The earliest and the latest last change of a job that has overtaken a renewal with this now.
+
+    >>> changes_behind(1_000)
+    (1001, 61000)
+    """
+    return now_ms + 1, now_ms + MOST_OVERTAKEN_MS
+
+
 class ScanPosition(NamedTuple):
     """A place in the order (run_after descending, id ascending; of a scan by tag: id descending); a scan goes on
     strictly after it.

@@ -30,6 +30,9 @@ priorities = st.sampled_from(ALL)
 some_priorities = st.sampled_from([(1,), (2,), (1, 2), (1, 3), ALL])
 limits = st.integers(1, 5)
 steps_ms = st.sampled_from([0, 1, 2, 5, 10, 20])
+late_ms = st.sampled_from([0, 0, 0, 1, 7, 60_000, 60_030])
+"""By which a renewal comes late."""
+
 texts = st.sampled_from(["", "x", "ü🦆", "a\0b", "s" * 4_990])
 bodies = st.sampled_from([b"", b"\0\xff", b"body", b"b" * 10])
 attempts = st.integers(1, 4)

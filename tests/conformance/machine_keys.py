@@ -135,13 +135,14 @@ class KeyRules(MachineBase):
                 base.held, st.one_of(st.none(), st.sampled_from([0.0, 0.25, 1.0])), st.sampled_from([None, "", "ü🦆"])
             ),
             min_size=1,
-        )
+        ),
+        late_ms=base.late_ms,
     )
-    def heartbeat(self, held: Sequence[tuple[Held, float | None, str | None]]) -> None:
+    def heartbeat(self, held: Sequence[tuple[Held, float | None, str | None]], late_ms: int) -> None:
         beats = [HeartbeatRequest(*each.key, fraction, text) for each, fraction, text in held]
         self.both(
-            lambda name: self.shard.heartbeat(name, beats, self.now_ms),
-            lambda name: [self.reference.heartbeat(name, beat, self.now_ms) for beat in beats],
+            lambda name: self.shard.heartbeat(name, beats, self.now_ms - late_ms),
+            lambda name: [self.reference.heartbeat(name, beat, self.now_ms - late_ms) for beat in beats],
             held[0][0].job.queue,
         )
 

@@ -209,9 +209,10 @@ class LifeRules(MachineBase):
                 base.steps_ms,
             ),
             min_size=1,
-        )
+        ),
+        late_ms=base.late_ms,
     )
-    def checkpoint(self, held: Sequence[Any]) -> None:
+    def checkpoint(self, held: Sequence[Any], late_ms: int) -> None:
         beats = [
             CheckpointRequest(
                 *job.job.key,
@@ -227,8 +228,8 @@ class LifeRules(MachineBase):
             for job, source, fenced, body, to_pending, offset, attempts, text, most_ms in held
         ]
         self.both(
-            lambda name: self.shard.checkpoint(name, beats, self.now_ms),
-            lambda name: [self.reference.checkpoint(name, beat, self.now_ms) for beat in beats],
+            lambda name: self.shard.checkpoint(name, beats, self.now_ms - late_ms),
+            lambda name: [self.reference.checkpoint(name, beat, self.now_ms - late_ms) for beat in beats],
             held[0][0].job.queue,
         )
 

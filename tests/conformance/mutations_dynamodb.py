@@ -9,6 +9,7 @@ from tests.conformance import (
     test_ack_and_claim,
     test_claims,
     test_concurrency,
+    test_corners,
     test_dead_letters,
     test_dedupe_keys,
     test_dynamodb_steps,
@@ -25,6 +26,10 @@ from tests.conformance import (
     test_undelivered,
 )
 from tests.conformance.mutation import Mutation
+
+OVERTAKEN = test_corners.test_a_renewal_that_was_overtaken_takes_no_time_from_the_claim
+IS_SEEN = test_corners.test_a_renewal_whose_clock_is_behind_that_of_the_claim_is_seen
+OF_A_CLOCK_SET_BACK = test_corners.test_a_renewal_of_a_clock_that_was_set_back_counts_from_its_own_time
 
 
 def here(module: str, old: str, new: str, test: Callable[..., Any], tries: int = 1, **given: Any) -> Mutation:
@@ -144,6 +149,28 @@ ENDS = [
         "False",
         test_concurrency.test_a_checkpoint_against_a_release_has_one_winner,
         tries=5,
+    ),
+    here(
+        "stored_job",
+        "max(expires_at_ms, (self.expires_at_ms or 0) + 1)",
+        "expires_at_ms",
+        OVERTAKEN,
+        way=test_corners.heartbeat,
+        behind_ms=1,
+    ),
+    here(
+        "stored_job",
+        "= self.updated_at_ms + 1, max(",
+        "= self.updated_at_ms, max(",
+        IS_SEEN,
+        way=test_corners.checkpoint,
+    ),
+    here(
+        "stored_job",
+        "if earliest_ms <= self.updated_at_ms <= latest_ms:",
+        "if earliest_ms <= self.updated_at_ms:",
+        OF_A_CLOCK_SET_BACK,
+        way=test_corners.heartbeat,
     ),
     here(
         "attempt_steps",

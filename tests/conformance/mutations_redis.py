@@ -10,6 +10,7 @@ from tests.conformance import (
     test_ack_and_claim,
     test_bodies,
     test_claims,
+    test_corners,
     test_ended_jobs,
     test_expiry,
     test_fencing,
@@ -26,6 +27,10 @@ from tests.conformance.mutation import Mutation
 from tests.conformance.mutations_redis_cluster import CLUSTER
 from tests.conformance.mutations_redis_keys import KEYS
 from tests.conformance.subject import START_MS
+
+OVERTAKEN = test_corners.test_a_renewal_that_was_overtaken_takes_no_time_from_the_claim
+IS_SEEN = test_corners.test_a_renewal_whose_clock_is_behind_that_of_the_claim_is_seen
+OF_A_CLOCK_SET_BACK = test_corners.test_a_renewal_of_a_clock_that_was_set_back_counts_from_its_own_time
 
 
 def lua(script: str, old: str, new: str, test: Callable[..., Any], **given: Any) -> Mutation:
@@ -369,6 +374,22 @@ EXPIRY = [
         "",
         test_expiry.test_a_claim_that_was_heard_of_since_is_not_released,
     ),
+    *[
+        mutation
+        for script, way in (("heartbeat", test_corners.heartbeat), ("checkpoint", test_corners.checkpoint))
+        for mutation in (
+            lua(
+                script,
+                "return math.max(expiry, redis",
+                "return math.min(expiry, redis",
+                OVERTAKEN,
+                way=way,
+                behind_ms=1,
+            ),
+            lua(script, "id) + 1), last + 1", "id) + 1), last", IS_SEEN, way=way),
+            lua(script, "and last - now <= 60000", "", OF_A_CLOCK_SET_BACK, way=way),
+        )
+    ],
     lua(
         "expire_disconnected",
         "seen_at == tonumber",

@@ -8,6 +8,7 @@ from tests.conformance import (
     test_checkpoints,
     test_claims,
     test_concurrency,
+    test_corners,
     test_ended_jobs,
     test_expiry,
     test_fencing,
@@ -26,6 +27,9 @@ ANY_QUEUE = "CAST($ AS CHAR) IS NOT NULL"
 SCAN_BY_STATE = test_queries.test_each_state_is_counted_and_scanned_apart
 SCAN_AT_NOW = test_queries.test_a_job_at_exactly_now_is_current_and_counted_once
 PRIORITIES = test_queries.test_counts_and_scans_take_the_priorities_asked_for
+OVERTAKEN = test_corners.test_a_renewal_that_was_overtaken_takes_no_time_from_the_claim
+IS_SEEN = test_corners.test_a_renewal_whose_clock_is_behind_that_of_the_claim_is_seen
+OF_A_CLOCK_SET_BACK = test_corners.test_a_renewal_of_a_clock_that_was_set_back_counts_from_its_own_time
 KEPT_UNTIL = test_expiry.test_a_future_run_after_keeps_the_claim_until_its_time_out_after_that
 KEPT_UP_TO = test_expiry.test_a_future_run_after_keeps_no_claim_for_longer_than_the_bound
 KEPT_PLAN = test_checkpoints.test_heartbeats_that_name_the_run_after_of_their_jobs_leave_it
@@ -135,6 +139,28 @@ STATEMENTS = [
     *sql(
         "when_claimed", QUEUE, ANY_QUEUE, test_wrong_names.test_a_checkpoint_by_a_wrong_name_is_refused, wrong="queue"
     ),
+    *[
+        mutation
+        for statement, way in (("renew_claims", test_corners.heartbeat), ("heartbeat", test_corners.checkpoint))
+        for mutation in (
+            *sql(statement, "THEN claim_expires_at_ms + 1", "THEN 0", OVERTAKEN, way=way, behind_ms=1),
+            *sql(statement, "THEN updated_at_ms + 1", "THEN updated_at_ms", IS_SEEN, way=way),
+            *sql(
+                statement,
+                "BETWEEN $ AND $ THEN claim_expires",
+                ">= $ AND $ > 0 THEN claim_expires",
+                OF_A_CLOCK_SET_BACK,
+                way=way,
+            ),
+            *sql(
+                statement,
+                "BETWEEN $ AND $ THEN updated",
+                ">= $ AND $ > 0 THEN updated",
+                OF_A_CLOCK_SET_BACK,
+                way=way,
+            ),
+        )
+    ],
     *only("sqlite", "heartbeat", "= coalesce(?, run_after_ms)", "= coalesce(?, run_after_ms + 1)", KEPT_PLAN),
     *only("mysql", "heartbeat", "= COALESCE(%s, run_after_ms)", "= COALESCE(%s, run_after_ms + 1)", KEPT_PLAN),
     *sql("in_progress", QUEUE, ANY_QUEUE, test_wrong_names.test_an_ack_by_a_wrong_name_is_ignored, wrong="queue"),

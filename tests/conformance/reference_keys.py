@@ -313,8 +313,7 @@ class RefKeys(RefQueues):
         job = self.find(queue, beat.priority, beat.id)
         if job is None or not job.held_by(beat.claim_descriptor):
             return HeartbeatAnswer(HeartbeatOutcome.LOST)
-        job.updated_at_ms = job.last_seen_ms = now_ms
-        job.expires_at_ms = now_ms + job.timeout_ms
+        job.renew(now_ms, now_ms + job.timeout_ms)
         if beat.fraction is not None or beat.text is not None:
             before = job.progress or JobProgress(None, "", now_ms)
             fraction = before.fraction if beat.fraction is None else beat.fraction

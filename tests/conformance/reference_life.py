@@ -136,12 +136,11 @@ class RefLife(RefKeys):
             return False
         if (beat.claim_descriptor or beat.source) != (job.claim if beat.claim_descriptor else claim_source(job.claim)):
             return False
-        job.updated_at_ms = job.last_seen_ms = now_ms
         job.run_after_ms = now_ms if beat.run_after_ms is None else beat.run_after_ms
-        job.expires_at_ms = now_ms + job.timeout_ms
+        expires_at_ms = now_ms + job.timeout_ms
         if job.run_after_ms > now_ms:
-            later_ms = min(job.run_after_ms + job.timeout_ms, beat.latest_expiry_ms)
-            job.expires_at_ms = max(job.expires_at_ms, later_ms)
+            expires_at_ms = max(expires_at_ms, min(job.run_after_ms + job.timeout_ms, beat.latest_expiry_ms))
+        job.renew(now_ms, expires_at_ms)
         job.custom_status = cut(beat.prepend_status + job.custom_status)
         if beat.new_body is not None:
             job.body = beat.new_body

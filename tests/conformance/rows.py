@@ -13,6 +13,7 @@ from tests.conformance import test_claims as claims
 from tests.conformance import test_claims_of_named_jobs as named_jobs
 from tests.conformance import test_concurrency as concurrency
 from tests.conformance import test_config_entries as config_entries
+from tests.conformance import test_corners as corners
 from tests.conformance import test_dead_letters as letters
 from tests.conformance import test_dedupe_keys as dedupe
 from tests.conformance import test_ended_jobs as ended_jobs
@@ -187,6 +188,7 @@ EXTENDED: Mapping[str, Tests] = {
         results.test_a_dequeue_that_names_a_time_out_comes_before_that_of_the_job,
     ),
     "heartbeat": (
+        corners.test_a_renewal_that_was_overtaken_takes_no_time_from_the_claim,
         to_stop.test_a_heartbeat_renews_the_claim_and_changes_nothing_else,
         to_stop.test_progress_is_shown_and_what_is_not_told_stays,
     ),

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
+import pytest
+
 from pinlater.backends.base import ExpiryCounts
-from pinlater.model import MAX_TIME_MS, Job, JobState, parse_descriptor
+from pinlater.backends.extended import HeartbeatRequest
+from pinlater.model import MAX_TIME_MS, DequeuedJob, HeartbeatOutcome, Job, JobState, parse_descriptor
 from tests.conformance.bindings import Binding
-from tests.conformance.subject import START_MS, TIMEOUT_MS, Subject
+from tests.conformance.subject import NONE_EXPIRED, START_MS, TIMEOUT_MS, Subject, claim_key_of
 from tests.queues import drop_queue, make_queue
 from tests.stores.places import Places
 
 HOUR_MS = 3_600_000
+
+
+async def heartbeat(subject: Subject, job: DequeuedJob) -> bool:
+    (answer,) = await subject.shard.heartbeat(subject.queue, [HeartbeatRequest(*claim_key_of(job))], subject.now_ms)
+    return answer.outcome is HeartbeatOutcome.OK
+
+
+async def checkpoint(subject: Subject, job: DequeuedJob) -> bool:
+    return await subject.checkpoint(job.descriptor)
 
 
 async def test_a_retry_beyond_the_largest_time_comes_at_the_largest_time(subject: Subject) -> None:
@@ -61,6 +75,53 @@ async def test_a_heartbeat_after_the_clock_was_set_back_expires_in_its_own_time(
     assert not await subject.expire()
     subject.tick(1)
     assert await subject.expire() == {subject.queue: ExpiryCounts(1, 0)}
+
+
+@pytest.mark.parametrize("behind_ms", [1, 2_000, 60_000])
+@pytest.mark.parametrize("way", [heartbeat, checkpoint])
+async def test_a_renewal_that_was_overtaken_takes_no_time_from_the_claim(
+    subject: Subject, way: Callable[[Subject, DequeuedJob], Awaitable[bool]], behind_ms: int
+) -> None:
+    """As where a late copy of a call comes behind a newer call. It moves both times all the same, by which those see it
+    who give back or release what nobody renewed.
+    """
+    await subject.job(run_after_ms=START_MS)
+    job = await subject.claimed(timeout_ms=90_000)
+    subject.tick(70_000)
+    assert await subject.checkpoint(job.descriptor, run_after_ms=subject.now_ms + 4_000)
+    before = await subject.info(job.descriptor)
+    for late_ms in (behind_ms, 1):
+        subject.tick(-late_ms)
+        assert await way(subject, job)
+        subject.tick(late_ms)
+    after = await subject.info(job.descriptor)
+    assert after.claim_expires_at_ms == (before.claim_expires_at_ms or 0) + 2
+    assert after.updated_at_ms == before.updated_at_ms + 2
+
+
+@pytest.mark.parametrize("way", [heartbeat, checkpoint])
+async def test_a_renewal_whose_clock_is_behind_that_of_the_claim_is_seen(
+    subject: Subject, way: Callable[[Subject, DequeuedJob], Awaitable[bool]]
+) -> None:
+    await subject.job()
+    job = await subject.claimed()
+    subject.tick(-5)
+    assert await way(subject, job)
+    subject.tick(5)
+    assert await subject.requeue_undelivered(job) == 0
+    assert await subject.expire_disconnected(job) == NONE_EXPIRED
+
+
+@pytest.mark.parametrize("way", [heartbeat, checkpoint])
+async def test_a_renewal_of_a_clock_that_was_set_back_counts_from_its_own_time(
+    subject: Subject, way: Callable[[Subject, DequeuedJob], Awaitable[bool]]
+) -> None:
+    await subject.job()
+    job = await subject.claimed()
+    subject.tick(-60_001)
+    assert await way(subject, job)
+    assert (await subject.info(job.descriptor)).claim_expires_at_ms == subject.now_ms + TIMEOUT_MS
+    assert await subject.expire_disconnected(job, last_seen_ms=subject.now_ms) == ExpiryCounts(1, 0)
 
 
 async def test_ids_of_a_new_store_are_16_digits_wide_even_on_a_machine_without_the_time(

@@ -242,9 +242,8 @@ async def _checkpoint(step: Step, store: Store, job: StoredJob | None, request: 
             return False
     elif claim_source(job.claim) != request.source:
         return False
-    job.updated_at_ms = job.last_seen_ms = now_ms
     job.run_after_ms = now_ms if request.run_after_ms is None else request.run_after_ms
-    job.expires_at_ms = request.expiry_ms(job.timeout_ms or 0, now_ms)
+    job.renew(now_ms, request.expiry_ms(job.timeout_ms or 0, now_ms))
     job.custom_status = prepend_status(job.custom_status, request.prepend_status)
     if request.new_body is not None:
         step.replace_body(job, request.new_body)
@@ -266,8 +265,7 @@ async def heartbeat(
         request = heartbeats[position]
         if job is None or not job.is_held_by(request.claim_descriptor):
             return HeartbeatAnswer(HeartbeatOutcome.LOST)
-        job.updated_at_ms = job.last_seen_ms = now_ms
-        job.expires_at_ms = min(now_ms + (job.timeout_ms or 0), MAX_TIME_MS)
+        job.renew(now_ms, min(now_ms + (job.timeout_ms or 0), MAX_TIME_MS))
         if request.fraction is not None or request.text is not None:
             fraction, text, _ = job.progress or [None, "", now_ms]
             job.progress = [

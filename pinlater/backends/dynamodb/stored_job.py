@@ -22,6 +22,7 @@ from pinlater.backends.dynamodb.items import (
     qid_of,
 )
 from pinlater.backends.packed_trails import added, attempt_to_add, attempts_of, lines_of
+from pinlater.backends.requests import changes_behind
 from pinlater.model import (
     MAX_TIME_MS,
     DequeuedJob,
@@ -129,6 +130,16 @@ class StoredJob:
         self.state, self.claim = IN_PROGRESS, claim
         self.claimed_at_ms = self.last_seen_ms = self.updated_at_ms = from_ms
         self.timeout_ms, self.expires_at_ms = timeout_ms, min(from_ms + timeout_ms, MAX_TIME_MS)
+
+    def renew(self, now_ms: int, expires_at_ms: int) -> None:
+        """A sign of life, by which its claim expires then; where a later change has overtaken it, never earlier than
+        before, and both times move, by which others see that it came.
+        """
+        earliest_ms, latest_ms = changes_behind(now_ms)
+        if earliest_ms <= self.updated_at_ms <= latest_ms:
+            now_ms, expires_at_ms = self.updated_at_ms + 1, max(expires_at_ms, (self.expires_at_ms or 0) + 1)
+        self.updated_at_ms = self.last_seen_ms = now_ms
+        self.expires_at_ms = expires_at_ms
 
     def unclaim(self) -> None:
         self.state = PENDING

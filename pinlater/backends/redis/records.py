@@ -93,6 +93,7 @@ from pinlater.backends.base import (
 )
 from pinlater.backends.extended import SEND_ID_KEPT_MS
 from pinlater.backends.redis.store_version import EXTENDED_VERSION, REFERENCES_VERSION
+from pinlater.backends.requests import MOST_OVERTAKEN_MS
 from pinlater.model import MAX_STATUS_CHARS, DequeuedJob, Job, JobInfo, JobProgress, JobState, descriptor_prefix
 from pinlater.model.body_reference import BodyReference
 from pinlater.model.status_text import CUT_MARK, MAX_WITH_MARK, NOT_REPLACED, NOT_REPLACED_END
@@ -212,6 +213,7 @@ LUA_LAYOUT = {
     "CREATED_BYTES": str(_CREATED.size),
     "REQUEST_BYTES": str(_REQUEST.size),
     "ACK_KIND_BYTES": str(_ACK_KIND.size),
+    "MOST_OVERTAKEN_MS": str(MOST_OVERTAKEN_MS),
     "MAX_STATUS_CHARS": str(MAX_STATUS_CHARS),
     "MAX_WITH_MARK": str(MAX_WITH_MARK),
     "CUT_MARK": CUT_MARK.replace("\n", "\\n"),

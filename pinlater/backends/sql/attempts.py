@@ -22,6 +22,7 @@ from pinlater.backends.base import (
 )
 from pinlater.backends.extended import HeartbeatRequest
 from pinlater.backends.packed_trails import ENDS_JOB
+from pinlater.backends.requests import changes_behind
 from pinlater.backends.sql.chains import Freed
 from pinlater.backends.sql.extensions import End, Extension, Stays, end, extend, extensions
 from pinlater.backends.sql.held_references import RESULT, hold, replace_body, result_bytes
@@ -298,7 +299,8 @@ class _Beats:
 
     def send(self) -> None:
         now_ms, (run_after_ms, latest_expiry_ms) = self._now_ms, self._times
-        values = (now_ms, run_after_ms, latest_expiry_ms, now_ms, run_after_ms)
+        overtaken = changes_behind(now_ms)
+        values = (now_ms, run_after_ms, latest_expiry_ms, *overtaken, *overtaken, now_ms, run_after_ms)
         self._session.run_of("heartbeat", values, sorted(self._ids))
         self._ids.clear()
 
@@ -465,7 +467,8 @@ def heartbeat(
 ) -> list[HeartbeatAnswer]:
     rows = jobs_in_progress(session, queue, [each.id for each in heartbeats])
     alive = [each for each in heartbeats if (row := rows.get(each.id)) is not None and _stands(each, row)]
-    session.run_of("renew_claims", (now_ms, now_ms), sorted({each.id for each in alive}))
+    overtaken = changes_behind(now_ms)
+    session.run_of("renew_claims", (now_ms, *overtaken, *overtaken, now_ms), sorted({each.id for each in alive}))
     flags = {each.id: rows[each.id][EXTENDED] or 0 for each in alive}
     reported = {each.id: each for each in alive if each.fraction is not None or each.text is not None}
     known = extensions(

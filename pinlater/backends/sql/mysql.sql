@@ -402,8 +402,10 @@ WHERE id IN %s
 
 -- name: heartbeat
 UPDATE pinlater_jobs FORCE INDEX (PRIMARY) SET
-    claim_expires_at_ms = GREATEST(%s + claim_timeout_ms, LEAST(COALESCE(%s, run_after_ms) + claim_timeout_ms, %s)),
-    updated_at_ms = %s, run_after_ms = COALESCE(%s, run_after_ms)
+    claim_expires_at_ms = GREATEST(%s + claim_timeout_ms, LEAST(COALESCE(%s, run_after_ms) + claim_timeout_ms, %s),
+        CASE WHEN updated_at_ms BETWEEN %s AND %s THEN claim_expires_at_ms + 1 ELSE 0 END),
+    updated_at_ms = CASE WHEN updated_at_ms BETWEEN %s AND %s THEN updated_at_ms + 1 ELSE %s END,
+    run_after_ms = COALESCE(%s, run_after_ms)
 WHERE id IN %s
 
 -- name: checkpoint
@@ -662,7 +664,11 @@ SELECT job.id, job.extended FROM pinlater_cancelled ended FORCE INDEX (pinlater_
 WHERE ended.queue_id = %s AND ended.finished_at_ms < %s ORDER BY ended.finished_at_ms LIMIT %s FOR UPDATE SKIP LOCKED
 
 -- name: renew_claims
-UPDATE pinlater_jobs FORCE INDEX (PRIMARY) SET claim_expires_at_ms = %s + claim_timeout_ms, updated_at_ms = %s WHERE id IN %s
+UPDATE pinlater_jobs FORCE INDEX (PRIMARY) SET
+    claim_expires_at_ms = GREATEST(%s + claim_timeout_ms,
+        CASE WHEN updated_at_ms BETWEEN %s AND %s THEN claim_expires_at_ms + 1 ELSE 0 END),
+    updated_at_ms = CASE WHEN updated_at_ms BETWEEN %s AND %s THEN updated_at_ms + 1 ELSE %s END
+WHERE id IN %s
 
 -- name: reschedulable
 SELECT id, priority, state, updated_at_ms, extended FROM pinlater_jobs FORCE INDEX (PRIMARY)

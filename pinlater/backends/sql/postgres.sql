@@ -374,8 +374,10 @@ RETURNING queue_id
 
 -- name: heartbeat
 UPDATE pinlater_jobs SET
-    claim_expires_at_ms = GREATEST(%s + claim_timeout_ms, LEAST(coalesce(%s, run_after_ms) + claim_timeout_ms, %s)),
-    updated_at_ms = %s, run_after_ms = coalesce(%s, run_after_ms)
+    claim_expires_at_ms = GREATEST(%s + claim_timeout_ms, LEAST(coalesce(%s, run_after_ms) + claim_timeout_ms, %s),
+        CASE WHEN updated_at_ms BETWEEN %s AND %s THEN claim_expires_at_ms + 1 ELSE 0 END),
+    updated_at_ms = CASE WHEN updated_at_ms BETWEEN %s AND %s THEN updated_at_ms + 1 ELSE %s END,
+    run_after_ms = coalesce(%s, run_after_ms)
 WHERE id = ANY(%s)
 
 -- name: checkpoint
@@ -600,7 +602,11 @@ SELECT job.id, job.extended FROM pinlater_cancelled ended JOIN pinlater_jobs job
 WHERE ended.queue_id = %s AND ended.finished_at_ms < %s ORDER BY ended.finished_at_ms LIMIT %s FOR UPDATE SKIP LOCKED
 
 -- name: renew_claims
-UPDATE pinlater_jobs SET claim_expires_at_ms = %s + claim_timeout_ms, updated_at_ms = %s WHERE id = ANY(%s)
+UPDATE pinlater_jobs SET
+    claim_expires_at_ms = GREATEST(%s + claim_timeout_ms,
+        CASE WHEN updated_at_ms BETWEEN %s AND %s THEN claim_expires_at_ms + 1 ELSE 0 END),
+    updated_at_ms = CASE WHEN updated_at_ms BETWEEN %s AND %s THEN updated_at_ms + 1 ELSE %s END
+WHERE id = ANY(%s)
 
 -- name: reschedulable
 SELECT id, priority, state, updated_at_ms, extended FROM pinlater_jobs

@@ -369,8 +369,10 @@ WHERE id IN (SELECT value FROM json_each(?))
 
 -- name: heartbeat
 UPDATE pinlater_jobs NOT INDEXED SET
-    claim_expires_at_ms = max(? + claim_timeout_ms, min(coalesce(?, run_after_ms) + claim_timeout_ms, ?)),
-    updated_at_ms = ?, run_after_ms = coalesce(?, run_after_ms)
+    claim_expires_at_ms = max(? + claim_timeout_ms, min(coalesce(?, run_after_ms) + claim_timeout_ms, ?),
+        CASE WHEN updated_at_ms BETWEEN ? AND ? THEN claim_expires_at_ms + 1 ELSE 0 END),
+    updated_at_ms = CASE WHEN updated_at_ms BETWEEN ? AND ? THEN updated_at_ms + 1 ELSE ? END,
+    run_after_ms = coalesce(?, run_after_ms)
 WHERE id IN (SELECT value FROM json_each(?))
 
 -- name: checkpoint
@@ -604,7 +606,11 @@ SELECT job.id, job.extended FROM pinlater_cancelled ended INDEXED BY pinlater_ca
 WHERE ended.queue_id = ? AND ended.finished_at_ms < ? ORDER BY ended.finished_at_ms LIMIT ?
 
 -- name: renew_claims
-UPDATE pinlater_jobs NOT INDEXED SET claim_expires_at_ms = ? + claim_timeout_ms, updated_at_ms = ? WHERE id IN (SELECT value FROM json_each(?))
+UPDATE pinlater_jobs NOT INDEXED SET
+    claim_expires_at_ms = max(? + claim_timeout_ms,
+        CASE WHEN updated_at_ms BETWEEN ? AND ? THEN claim_expires_at_ms + 1 ELSE 0 END),
+    updated_at_ms = CASE WHEN updated_at_ms BETWEEN ? AND ? THEN updated_at_ms + 1 ELSE ? END
+WHERE id IN (SELECT value FROM json_each(?))
 
 -- name: reschedulable
 SELECT id, priority, state, updated_at_ms, extended FROM pinlater_jobs NOT INDEXED

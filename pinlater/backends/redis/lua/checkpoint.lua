@@ -6,6 +6,7 @@
 -- BOUND    the heartbeats given
 --#include many
 --#include layout
+--#include renew
 --#include notify
 --#include extra
 --#include references
@@ -37,10 +38,14 @@ for at = 3, #ARGV, 10 do
   local claim, running = held(priority, id, ARGV[at + 2], ARGV[at + 3])
   outcome[#outcome + 1] = claim and '1' or '0'
   if claim then
-    local remaining, allowed, crashes, status = mutable(call('HGET', base .. ':changed', id), claim)
+    local before = call('HGET', base .. ':changed', id)
+    local remaining, allowed, crashes, status = mutable(before, claim)
+    local _, timeout = unpack_record(CLAIM, claim)
+    local later = math.min(tonumber(ARGV[at + 5]) + timeout, tonumber(ARGV[at + 9]))
+    local expiry, updated = renewal(base, id, claim, before, now, math.max(now + timeout, later))
     if flags % 4 >= 2 then remaining, allowed = tonumber(ARGV[at + 6]), tonumber(ARGV[at + 6]) end
     call('ZREM', base .. ':expiry', id)
-    local changed = pack(CHANGED, now, remaining, allowed, crashes) .. cut(ARGV[at + 7] .. status)
+    local changed = pack(CHANGED, updated, remaining, allowed, crashes) .. cut(ARGV[at + 7] .. status)
     call('HSET', base .. ':changed', id, changed)
     if flags % 2 == 1 then
       references(KEYS[1]).set_body(ARGV[1], id, call('HGET', base .. ':jobs', id), ARGV[at + 8], flags >= 8)
@@ -55,10 +60,7 @@ for at = 3, #ARGV, 10 do
         if extra then again[#again + 1] = id end
       end
     else
-      local _, timeout = unpack_record(CLAIM, claim)
       call('ZADD', running, ARGV[at + 5], id)
-      local later = math.min(tonumber(ARGV[at + 5]) + timeout, tonumber(ARGV[at + 9]))
-      local expiry = math.max(now + timeout, later)
       call('ZADD', base .. ':expiry', string.format('%.0f', expiry), id)
       earliest = math.min(earliest or math.huge, expiry)
     end

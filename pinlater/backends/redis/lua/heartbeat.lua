@@ -6,6 +6,7 @@
 -- BOUND    the claims given
 --#include many
 --#include layout
+--#include renew
 --#include extra
 --#include trails
 local base, now, call = KEYS[2], tonumber(ARGV[2]), redis.call
@@ -33,12 +34,14 @@ for at = 3, #ARGV, 5 do
   if not claim or sub(claim, DESCRIPTOR_AT) ~= ARGV[at + 2] then
     answer[#answer + 1] = 0
   else
-    local remaining, allowed, crashes, status = mutable(call('HGET', base .. ':changed', id), claim)
+    local changed = call('HGET', base .. ':changed', id)
+    local remaining, allowed, crashes, status = mutable(changed, claim)
     local _, timeout = unpack_record(CLAIM, claim)
+    local expiry, updated = renewal(base, id, claim, changed, now, now + timeout)
     call('ZREM', base .. ':expiry', id)
-    call('ZADD', base .. ':expiry', string.format('%.0f', now + timeout), id)
-    call('HSET', base .. ':changed', id, pack(CHANGED, now, remaining, allowed, crashes) .. status)
-    earliest = math.min(earliest or math.huge, now + timeout)
+    call('ZADD', base .. ':expiry', string.format('%.0f', expiry), id)
+    call('HSET', base .. ':changed', id, pack(CHANGED, updated, remaining, allowed, crashes) .. status)
+    earliest = math.min(earliest or math.huge, expiry)
     local record = (any_extra or parts > 0) and call('HGET', base .. ':extra', id)
     local e = record and extra_of(record) or plain_extra(tonumber(priority))
     if parts > 0 then
