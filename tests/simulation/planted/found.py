@@ -213,10 +213,10 @@ FOUND: Mapping[str, Mapping[str, tuple[str, int]]] = {
         "sqlite chains: return bool(member.behind) -> return False": ("chain", 2),
         "sqlite chains: if not behind[row[0]]], freed) -> ], freed)": ("state", 2),
     },
-    "schedules of frozen servers": {
+    "schedules amid freezes and noise": {
         'sqlite keyed_jobs: self._fired.get(offer.schedule, "") >= offer.mark: -> self._fired.get(offer.schedule': (
             "schedule",
-            2,
+            8,
         ),
     },
     "noise at bodies": {
