@@ -146,8 +146,10 @@ class RefLife(RefKeys):
             job.body = beat.new_body
         if beat.attempts_allowed is not None:
             job.attempts_allowed = job.attempts_remaining = beat.attempts_allowed
-        if beat.move_to_pending and not self.stopped(queue, job, now_ms):
-            job.unclaim()
+        if beat.move_to_pending:
+            job.updated_at_ms = now_ms
+            if not self.stopped(queue, job, now_ms):
+                job.unclaim()
         return True
 
     def requeue(self, queue: str, key: ClaimKey, now_ms: int) -> int:

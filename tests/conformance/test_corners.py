@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from pinlater.backends.base import ExpiryCounts
+from pinlater.backends.base import CheckpointRequest, ExpiryCounts
 from pinlater.backends.extended import HeartbeatRequest
 from pinlater.model import MAX_TIME_MS, DequeuedJob, HeartbeatOutcome, Job, JobState, parse_descriptor
 from tests.conformance.bindings import Binding
-from tests.conformance.subject import NONE_EXPIRED, START_MS, TIMEOUT_MS, Subject, claim_key_of
+from tests.conformance.subject import NONE_EXPIRED, START_MS, TIMEOUT_MS, Subject, claim_key_of, key_of
 from tests.queues import drop_queue, make_queue
 from tests.stores.places import Places
 
@@ -97,6 +97,19 @@ async def test_a_renewal_that_was_overtaken_takes_no_time_from_the_claim(
     after = await subject.info(job.descriptor)
     assert after.claim_expires_at_ms == (before.claim_expires_at_ms or 0) + 2
     assert after.updated_at_ms == before.updated_at_ms + 2
+
+
+async def test_renewals_of_one_call_that_were_overtaken_each_count(subject: Subject) -> None:
+    """As each of a list stands alone."""
+    await subject.job(run_after_ms=START_MS)
+    job = await subject.claimed()
+    subject.tick(-5)
+    beats = [HeartbeatRequest(*claim_key_of(job))] * 2
+    await subject.shard.heartbeat(subject.queue, beats, subject.now_ms)
+    checkpoints = [CheckpointRequest(*key_of(job.descriptor), "worker", run_after_ms=START_MS)] * 2
+    assert await subject.shard.checkpoint(subject.queue, checkpoints, subject.now_ms) == [True, True]
+    info = await subject.info(job.descriptor)
+    assert (info.claim_expires_at_ms, info.updated_at_ms) == (job.claim_expires_at_ms + 4, START_MS + 4)
 
 
 @pytest.mark.parametrize("way", [heartbeat, checkpoint])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from pinlater.backends.base import (
     NO_RULES,
@@ -292,7 +292,7 @@ class _Beats:
 
     def add(self, job_id: int, run_after_ms: int | None, latest_expiry_ms: int) -> None:
         times = (run_after_ms, latest_expiry_ms)
-        if times != self._times:
+        if times != self._times or job_id in self._ids:
             self.send()
             self._times = times
         self._ids.add(job_id)
@@ -462,13 +462,30 @@ def expire_jobs(
     return Counter(names[row[1]] for row in rows)
 
 
+def _each_once(ids: Iterable[int]) -> Iterator[list[int]]:
+    """Ids for one statement after the other, none twice in one.
+
+    >>> list(_each_once([5, 3, 3, 5]))
+    [[3, 5], [3, 5]]
+    """
+    some: set[int] = set()
+    for each in ids:
+        if each in some:
+            yield sorted(some)
+            some.clear()
+        some.add(each)
+    if some:
+        yield sorted(some)
+
+
 def heartbeat(
     session: Session, queue: str, heartbeats: Sequence[HeartbeatRequest], now_ms: int
 ) -> list[HeartbeatAnswer]:
     rows = jobs_in_progress(session, queue, [each.id for each in heartbeats])
     alive = [each for each in heartbeats if (row := rows.get(each.id)) is not None and _stands(each, row)]
     overtaken = changes_behind(now_ms)
-    session.run_of("renew_claims", (now_ms, *overtaken, *overtaken, now_ms), sorted({each.id for each in alive}))
+    for ids in _each_once(each.id for each in alive):
+        session.run_of("renew_claims", (now_ms, *overtaken, *overtaken, now_ms), ids)
     flags = {each.id: rows[each.id][EXTENDED] or 0 for each in alive}
     reported = {each.id: each for each in alive if each.fraction is not None or each.text is not None}
     known = extensions(

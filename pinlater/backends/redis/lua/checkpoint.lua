@@ -43,6 +43,7 @@ for at = 3, #ARGV, 10 do
     local _, timeout = unpack_record(CLAIM, claim)
     local later = math.min(tonumber(ARGV[at + 5]) + timeout, tonumber(ARGV[at + 9]))
     local expiry, updated = renewal(base, id, claim, before, now, math.max(now + timeout, later))
+    if flags % 8 >= 4 then updated = now end
     if flags % 4 >= 2 then remaining, allowed = tonumber(ARGV[at + 6]), tonumber(ARGV[at + 6]) end
     call('ZREM', base .. ':expiry', id)
     local changed = pack(CHANGED, updated, remaining, allowed, crashes) .. cut(ARGV[at + 7] .. status)
