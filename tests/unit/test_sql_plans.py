@@ -29,7 +29,7 @@ SQLITE_ONLY = {"remove_links"}
 NOT_IN_POSTGRES = {"remove_links", "upgrade", "add_columns", "add_extended", "add_tags", "add_trails"}
 NOT_IN_POSTGRES |= {"insert_jobs_row", "insert_extended_jobs_row"}
 POSTGRES_ONLY = {"lock_tables", "snapshot", "claim_several", "lock_chains", "lock_queue_id_by_homes"}
-POSTGRES_ONLY |= {"subscribe", "unsubscribe", "prune_subscribers", "notify"}
+POSTGRES_ONLY |= {"subscribe", "unsubscribe", "prune_subscribers", "notify", "dead_rows"}
 MAKE_TABLES = {"schema", "upgrade", "add_columns", "add_extended", "add_tags", "add_trails"}
 OVER_ALL_QUEUES = {"queues_without_config_entry", "deleted_queues", "oldest_ended"}
 FROM_ONE_END = {"most_blocked", "longest_blocked", "barriers", "any_references"}
@@ -215,7 +215,7 @@ def test_mysql_claims_over_all_priorities_in_the_order_of_the_index(mysql_cursor
         ("expired_jobs", (NOW_MS, 10), "pinlater_expiries_due"),
         ("cancelled_before", (1, NOW_MS, 10), "pinlater_cancelled_ended"),
         ("results_over", (NOW_MS, 10), "pinlater_results_expiry"),
-        ("renew_claims", (NOW_MS, NOW_MS, (1, 2, 3)), "PRIMARY"),
+        ("renew_claims", (*[NOW_MS] * 6, (1, 2, 3)), "PRIMARY"),
     ],
 )
 def test_mysql_reaches_rows_by_an_index(mysql_cursor: Any, name: str, values: tuple[object, ...], index: str) -> None:
@@ -318,9 +318,9 @@ IDS = [10**15 + 1, 10**15 + 2, 10**15 + 3]
 @pytest.mark.parametrize(
     ("name", "values", "index"),
     [
-        ("candidates", ([1, 2, 3], 1, NOW_MS, 100, 100), "pinlater_jobs_order"),
-        ("ready_in_priority", (1, "mail", 1, NOW_MS, 100), "pinlater_jobs_order"),
-        ("next_due_in_priority", (1, ["mail"]), "pinlater_jobs_order"),
+        ("candidates", ([1, 2, 3], [0, 0, NOW_MS - 9], 1, NOW_MS, 100, 100), "pinlater_jobs_order"),
+        ("ready_in_priority", (1, "mail", 1, NOW_MS, 0, 100), "pinlater_jobs_order"),
+        ("next_due_in_priority", (1, ["mail"], [0]), "pinlater_jobs_order"),
         ("expired_claims", (NOW_MS, 10), "pinlater_jobs_claims"),
         ("expired_claims_of", (NOW_MS, [1, 2, 3], 10), "pinlater_jobs_claims"),
         ("expired_claims_of_others", (NOW_MS, [1, 2, 3], 10), "pinlater_jobs_claims"),
@@ -364,7 +364,7 @@ IDS = [10**15 + 1, 10**15 + 2, 10**15 + 3]
         ("expired_jobs", (NOW_MS, 10), "pinlater_expiries_due"),
         ("cancelled_before", (1, NOW_MS, 10), "pinlater_cancelled_ended"),
         ("results_over", (NOW_MS, 10), "pinlater_results_expiry"),
-        ("renew_claims", (NOW_MS, NOW_MS, IDS), "pinlater_jobs_pkey"),
+        ("renew_claims", (*[NOW_MS] * 6, IDS), "pinlater_jobs_pkey"),
     ],
 )
 async def test_postgres_reaches_rows_by_an_index(

@@ -19,6 +19,7 @@ from sqlalchemy.pool import PoolProxiedConnection
 
 from pinlater.backends.base import OnNotification
 from pinlater.backends.sql.driver_texts import driver_text
+from pinlater.backends.sql.low_water import LowWaterMarks
 from pinlater.backends.sql.postgres_conditions import FREE_CONNECTIONS, SHARES_SESSIONS, check_conditions
 from pinlater.backends.sql.postgres_notifications import PostgresNotifications
 from pinlater.backends.sql.postgres_session import PostgresSession
@@ -272,11 +273,18 @@ class PostgresShard(ServerShard):
     _pool: PostgresPool
 
     def __init__(
-        self, url: str, shard_id: str = "", *, threads: int = THREADS, timeouts: Timeouts | None = None
+        self,
+        url: str,
+        shard_id: str = "",
+        *,
+        threads: int = THREADS,
+        timeouts: Timeouts | None = None,
+        low_water: LowWaterMarks | None = None,
     ) -> None:
         super().__init__(url, shard_id, threads=threads, timeouts=timeouts)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._notifications: PostgresNotifications | None = None
+        self._low_water = LowWaterMarks() if low_water is None else low_water
 
     async def open(self) -> str:
         store_id = await super().open()
@@ -295,6 +303,7 @@ class PostgresShard(ServerShard):
 
     def on_commit(self, session: Session) -> None:
         assert isinstance(session, PostgresSession)
+        session.committed()
         if (session.enqueued or session.freed) and self._loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
                 self._loop.call_soon_threadsafe(self._committed, session.enqueued, session.freed)
@@ -305,4 +314,4 @@ class PostgresShard(ServerShard):
 
     def session(self, connection: PoolProxiedConnection, *, writes: bool) -> PostgresSession:
         driver: Any = connection.driver_connection
-        return PostgresSession(driver.cursor(binary=True), _STATEMENTS, self.shard_id, locking=writes)
+        return PostgresSession(driver.cursor(binary=True), _STATEMENTS, self.shard_id, self._low_water, locking=writes)

@@ -289,19 +289,25 @@ INSERT INTO pinlater_jobs ({stored_job}) VALUES /*rows*/
 -- name: ready_in_priority
 SELECT %s, COUNT(*) FROM (SELECT 1 FROM pinlater_jobs
     WHERE queue_id = (SELECT id FROM pinlater_queues WHERE name = %s)
-        AND state = 0 AND priority = %s AND run_after_ms <= %s LIMIT %s) AS eligible
+        AND state = 0 AND priority = %s AND run_after_ms <= %s AND run_after_ms >= %s LIMIT %s) AS eligible
 
 -- name: next_due_in_priority
 SELECT queue.name, (SELECT run_after_ms FROM pinlater_jobs
-    WHERE queue_id = queue.id AND state = 0 AND priority = %s ORDER BY run_after_ms LIMIT 1)
-FROM pinlater_queues queue WHERE queue.name = ANY(%s)
+    WHERE queue_id = queue.id AND state = 0 AND priority = %s AND run_after_ms >= wanted.begins_ms
+    ORDER BY run_after_ms LIMIT 1)
+FROM unnest(%s::TEXT[], %s::BIGINT[]) AS wanted (name, begins_ms)
+    JOIN pinlater_queues queue ON queue.name = wanted.name
+
+-- name: dead_rows
+SELECT pg_stat_get_dead_tuples('pinlater_jobs'::regclass)
 
 -- name: candidates
 -- The index serves one priority at a time in its order; reading ends at the limit.
-SELECT job.* FROM unnest(%s::SMALLINT[]) AS wanted (priority) CROSS JOIN LATERAL (
+SELECT job.* FROM unnest(%s::SMALLINT[], %s::BIGINT[]) AS wanted (priority, begins_ms) CROSS JOIN LATERAL (
     SELECT {candidate}
     FROM pinlater_jobs
     WHERE queue_id = %s AND state = 0 AND priority = wanted.priority AND run_after_ms <= %s
+        AND run_after_ms >= wanted.begins_ms
     ORDER BY run_after_ms, id LIMIT %s /*lock*/) AS job
 LIMIT %s
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
+from pinlater.backends.base import ClaimRequest
+from pinlater.backends.sql.low_water import LowWaterMarks
 from pinlater.backends.sql.records import NEW_JOB, parts
 from pinlater.backends.sql.session import NewJob, Row, Session, in_slices, insert_parts
 
@@ -16,9 +19,11 @@ MOST_ROWS_INSERTED = 8
 
 JOBS_PER_COPY = 10_000
 
-_QUEUE_AT = {
-    "insert_jobs": [column for column in NEW_JOB if column != "state"].index("queue_id"),
-    "insert_extended_jobs": 2 + NEW_JOB.index("queue_id"),
+_STORED = [column for column in NEW_JOB if column != "state"]
+_QUEUE_AT = {"insert_jobs": _STORED.index("queue_id"), "insert_extended_jobs": 2 + NEW_JOB.index("queue_id")}
+_RUN_AFTER_AT = {
+    "insert_jobs": _STORED.index("run_after_ms"),
+    "insert_extended_jobs": 2 + NEW_JOB.index("run_after_ms"),
 }
 _TABLE = r"CREATE TABLE IF NOT EXISTS {} \((.*?)\n\)"
 _COLUMN = re.compile(r"^ +(\w+) (BIGINT|INTEGER|SMALLINT|TEXT|BYTEA|DOUBLE PRECISION)", re.MULTILINE)
@@ -39,6 +44,26 @@ def copied(insert: str, schema: str) -> tuple[str, list[str]]:
     return text, [types[column].lower() for column in columns]
 
 
+class _Look(NamedTuple):
+    """A look of a claim at what is ready. `all_until_ms`: it found all that is ready until then; None: its limit."""
+
+    queue_id: int
+    priorities: Sequence[int]
+    rows: Sequence[Row]
+    all_until_ms: int | None
+
+    def passed_ms(self, claimed: Collection[int]) -> dict[int, int]:
+        """Of each priority the run_after before which nothing is ready any more, once these jobs are claimed."""
+        passed = {} if self.all_until_ms is None else dict.fromkeys(self.priorities, self.all_until_ms)
+        left: set[int] = set()
+        for job_id, priority, run_after_ms, *_ in self.rows:
+            if priority not in left and (job_id not in claimed or self.all_until_ms is None):
+                passed[priority] = run_after_ms
+            if job_id not in claimed:
+                left.add(priority)
+        return passed
+
+
 MAKE_PENDING = frozenset({"retry", "requeue", "retry_failed", "reschedule", "free_waiting"})
 """These tell of which queues the jobs are."""
 
@@ -50,22 +75,45 @@ class PostgresSession(Session):
 
     mark = "%s"
 
-    def __init__(self, cursor: Any, statements: Mapping[str, str], shard_id: str, *, locking: bool) -> None:
+    def __init__(
+        self, cursor: Any, statements: Mapping[str, str], shard_id: str, marks: LowWaterMarks, *, locking: bool
+    ) -> None:
         super().__init__(cursor, statements, shard_id)
+        self._marks = marks
         self._locking = locking
+        self._looks: list[_Look] = []
+        self._claimed: set[int] = set()
         self.enqueued: set[int] = set()
         self.freed: set[int] = set()
+        self._earliest_ms: dict[int, int] = {}
+        """The run_after of what became pending here, by queue id; 0: it is not known."""
+
+    def committed(self) -> None:
+        """Note for the claims to come how far these came, and what is pending before that."""
+        for look in self._looks:
+            self._marks.passed(look.queue_id, look.passed_ms(self._claimed))
+        for queue_id, run_after_ms in self._earliest_ms.items():
+            self._marks.pending_again(queue_id, run_after_ms)
+
+    def _note_pending(self, queue_id: int, run_after_ms: int = 0) -> None:
+        if self._marks:
+            self._earliest_ms[queue_id] = min(run_after_ms, self._earliest_ms.get(queue_id, run_after_ms))
 
     def run(self, name: str, values: Sequence[object] = ()) -> int:
         if name == "copy_job":
             self.freed.add(cast(int, values[1]))
+            self._note_pending(cast(int, values[1]))
         return super().run(name, values)
 
     def run_of(self, name: str, values: Sequence[object], ids: Sequence[int]) -> int:
         if name not in MAKE_PENDING:
             return super().run_of(name, values, ids)
         rows = self.rows_of(name, values, ids)
-        self.freed.update([queue_id for (queue_id,) in rows])
+        queue_ids = {queue_id for (queue_id,) in rows}
+        self.freed |= queue_ids
+        if name != "retry":  # which is ready from now on
+            for queue_id in queue_ids:
+                self._note_pending(queue_id)
         return len(rows)
 
     def rows(self, name: str, values: Sequence[object] = ()) -> list[Row]:
@@ -95,7 +143,11 @@ class PostgresSession(Session):
             self.cursor.execute(statement)
 
     def insert_jobs(self, jobs: Sequence[NewJob], statement: str = "insert_jobs") -> None:
-        self.enqueued.update([job[_QUEUE_AT[statement]] for job in jobs])
+        queue_at, run_after_at = _QUEUE_AT[statement], _RUN_AFTER_AT[statement]
+        self.enqueued.update([job[queue_at] for job in jobs])
+        if self._marks:
+            for job in jobs:
+                self._note_pending(job[queue_at], job[run_after_at])
         if len(jobs) <= MOST_ROWS_INSERTED:
             self.put(statement, jobs)
             return
@@ -116,10 +168,50 @@ class PostgresSession(Session):
                     copy.write_row(row)
 
     def candidates(self, queue_id: int, priorities: Sequence[int], limit: int, now_ms: int) -> list[Row]:
-        lock = "FOR UPDATE SKIP LOCKED" if self._locking else ""
+        if not self._locking:
+            return self._candidates(queue_id, priorities, [0] * len(priorities), limit, now_ms)
+        begins_ms = self._marks.for_claim_ms(queue_id, priorities)
+        began_s = time.perf_counter()
+        rows = self._candidates(queue_id, priorities, begins_ms, limit, now_ms, "FOR UPDATE SKIP LOCKED")
+        if not any(begins_ms):
+            self._marks.note_look(queue_id, time.perf_counter() - began_s, self._dead_rows)
+        if self._marks:
+            self._looks.append(_Look(queue_id, priorities, rows, now_ms if len(rows) < limit else None))
+        return rows
+
+    def _candidates(
+        self,
+        queue_id: int,
+        priorities: Sequence[int],
+        begins_ms: Sequence[int],
+        limit: int,
+        now_ms: int,
+        lock: str = "",
+    ) -> list[Row]:
         text = self.statements["candidates"].replace("/*lock*/", lock)
-        self.cursor.execute(text, (list(priorities), queue_id, now_ms, limit, limit))
+        self.cursor.execute(text, (list(priorities), list(begins_ms), queue_id, now_ms, limit, limit))
         return list(self.cursor.fetchall())
+
+    def _dead_rows(self) -> int:
+        """As of the last second."""
+        return int(self.rows("dead_rows")[0][0])
+
+    def queue_id_for_claim(self, queue: str, requests: Sequence[ClaimRequest], now_ms: int) -> int | None:
+        queue_id = super().queue_id_for_claim(queue, requests, now_ms)
+        if self._marks and queue_id is not None:
+            self._marks.named(queue, queue_id)
+        return queue_id
+
+    def begins_ms(self, queue: str, priority: int) -> tuple[int, ...]:
+        return (self._marks.begins_of_name_ms(queue, priority),)
+
+    def bound_queues(self, queues: Sequence[str], priority: int) -> tuple[object, ...]:
+        return list(queues), [self._marks.begins_of_name_ms(queue, priority) for queue in queues]
+
+    def claim(self, claims: Sequence[tuple[str, int, list[int]]], from_ms: int) -> None:
+        super().claim(claims, from_ms)
+        if self._looks:
+            self._claimed.update([job_id for _, _, ids in claims for job_id in ids])
 
     def claim_several(self, jobs: Sequence[tuple[int, str]], times: tuple[int, ...]) -> None:
         ids, descriptors = zip(*sorted(jobs), strict=True)

@@ -94,7 +94,7 @@ def count_ready(session: Session, queue: str, priorities: Sequence[int], limit: 
     pieces = [session.statements[name] for name in ("ready", "any_expired")]
     pieces += [session.statements["ready_in_priority"]] * len(priorities)
     text = "\nUNION ALL\n".join(pieces)
-    session.cursor.execute(text, (queue, now_ms, *_values_of_priorities(queue, priorities, limit, now_ms)))
+    session.cursor.execute(text, (queue, now_ms, *_values_of_priorities(session, queue, priorities, limit, now_ms)))
     counts = dict(session.cursor.fetchall())
     if not counts[0]:
         raise QueueNotFound.of(queue)
@@ -103,7 +103,7 @@ def count_ready(session: Session, queue: str, priorities: Sequence[int], limit: 
     expired: dict[int, int] = dict(session.rows("expired_ready", (now_ms, queue, now_ms)))
     # expired jobs stand among the first: count as many more, and take them off
     behind = limit + max(expired.values(), default=0)
-    session.cursor.execute(text, (queue, now_ms, *_values_of_priorities(queue, priorities, behind, now_ms)))
+    session.cursor.execute(text, (queue, now_ms, *_values_of_priorities(session, queue, priorities, behind, now_ms)))
     counts = dict(session.cursor.fetchall())
     return [min(limit, max(0, counts[priority] - expired.get(priority, 0))) for priority in priorities]
 
@@ -112,8 +112,14 @@ ANY_EXPIRED = -1
 """What the count of expired jobs stands under, beside those of priorities."""
 
 
-def _values_of_priorities(queue: str, priorities: Sequence[int], limit: int, now_ms: int) -> list[object]:
-    return [value for priority in priorities for value in (priority, queue, priority, now_ms, limit)]
+def _values_of_priorities(
+    session: Session, queue: str, priorities: Sequence[int], limit: int, now_ms: int
+) -> list[object]:
+    return [
+        value
+        for priority in priorities
+        for value in (priority, queue, priority, now_ms, *session.begins_ms(queue, priority), limit)
+    ]
 
 
 def next_due(session: Session, queues: Sequence[str], priorities: Sequence[int]) -> dict[str, int | None]:
@@ -122,8 +128,9 @@ def next_due(session: Session, queues: Sequence[str], priorities: Sequence[int])
         return {}
     priorities = priorities or (0,)
     pieces = [session.statements["next_due_in_priority"]] * len(priorities)
-    names = session.bound_texts(sorted(set(queues)))
-    session.cursor.execute("\nUNION ALL\n".join(pieces), [value for each in priorities for value in (each, names)])
+    names = sorted(set(queues))
+    values = [value for each in priorities for value in (each, *session.bound_queues(names, each))]
+    session.cursor.execute("\nUNION ALL\n".join(pieces), values)
     earliest: dict[str, int | None] = {}
     for queue, time_ms in session.cursor.fetchall():
         known = (each_ms for each_ms in (earliest.get(queue), time_ms) if each_ms is not None)

@@ -89,6 +89,14 @@ class Session(ABC):
     def bound_texts(self, texts: Sequence[str]) -> object:
         """A list of texts, at least one, as one value to bind."""
 
+    def begins_ms(self, queue: str, priority: int) -> tuple[int, ...]:
+        """The run_after from which a count of what is ready reads, where the store's statement takes one."""
+        return ()
+
+    def bound_queues(self, queues: Sequence[str], priority: int) -> tuple[object, ...]:
+        """Queues of which the next due job is looked for, as values to bind."""
+        return (self.bound_texts(queues),)
+
     @abstractmethod
     def schema_lock(self) -> AbstractContextManager[None]:
         """Keeps other servers from making or changing tables. NothingStored where one does for too long."""

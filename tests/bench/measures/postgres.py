@@ -12,17 +12,22 @@ from functools import partial
 import psycopg
 
 from pinlater.backends.sql.postgres import PostgresShard
-from tests.bench.figures import Figure, OfFloor
+from tests.bench.figures import AtMost, Figure, OfFloor
 from tests.bench.floor import drain_rate
 from tests.bench.measures.peers import available, drain, enqueue, pick_up
+from tests.bench.measures.pickup import quantile
 from tests.bench.peers.products import ON_POSTGRES
-from tests.bench.run import PERSISTENCE, Run
+from tests.bench.processes import Program, served
+from tests.bench.run import PERSISTENCE, Run, stand
 from tests.bench.sql_cycles import BATCH, SqlStore, cycles
 from tests.stores.process import StoreServer
 
 JOBS = 20_000
 DRAINED = 200_000
 PLACE = 0
+SOAK_S, SOAK_PER_S, SOAK_CALLERS = 600.0, 400, 16
+QUIET_SHARE = 0.4
+"""Of a soak, before the snapshot."""
 
 
 def measure(run: Run) -> Iterator[Figure]:
@@ -36,6 +41,7 @@ def measure(run: Run) -> Iterator[Figure]:
     )
     yield cycles(run, "postgres", store, JOBS, [OfFloor(0.9)])
     yield _held(run, server)
+    yield _picked_up_under_snapshot(run)
     products = available(run, ON_POSTGRES)
     for product in products:
         yield enqueue(run, product, "postgres")
@@ -87,6 +93,43 @@ def _held(run: Run, server: StoreServer) -> Figure:
         "the same without a session that holds a snapshot",
         persistence=PERSISTENCE["postgres"],
         notes=f"{batches * BATCH:,} jobs, claimed and acked in batches of {BATCH} by one caller",
+    )
+
+
+def _picked_up_under_snapshot(run: Run) -> Figure:
+    """Pick-ups at a steady rate, most of the time while another session holds a snapshot; the last minute of these
+    beside the time before.
+    """
+    times = []
+    seconds = SOAK_S * run.sizes.scale
+    with stand(run, "postgres") as store:
+        for _ in range(run.sizes.rounds):
+            url = store.fresh()
+            jobs = round(seconds * SOAK_PER_S)
+            with (
+                served([url], 1) as server,
+                contextlib.closing(psycopg.connect(url.replace("+psycopg", ""), autocommit=True)) as holder,
+            ):
+                program = Program(
+                    "pickup_worker", server=server.address, jobs=jobs, per_s=SOAK_PER_S, callers=SOAK_CALLERS
+                )
+                program.go()
+                time.sleep(seconds * QUIET_SHARE)
+                holder.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+                holder.execute("SELECT 1 FROM pg_class")
+                ms = program.result()["ms"]
+            before, last = ms[: round(jobs * QUIET_SHARE)], ms[-round(jobs / 10) :]
+            times.append(quantile(last, 0.5) / quantile(before, 0.5))
+            shown = [f"{quantile(some, share):.1f}" for some in (before, last) for share in (0.5, 0.99)]
+            run.say("  picked up, p50 / p99: {} / {} ms before, {} / {} ms under the snapshot".format(*shown))
+    return Figure(
+        "postgres/pick-up, snapshot held",
+        "times",
+        times,
+        [AtMost(2)],
+        persistence=PERSISTENCE["postgres"],
+        notes=f"p50 of the last tenth of {seconds:,.0f} s over that of the first two fifths, before the snapshot; "
+        f"{SOAK_PER_S} jobs a second, each enqueued alone, {SOAK_CALLERS} callers that wait",
     )
 
 
