@@ -7,9 +7,10 @@ module.exports = async ({ queue, sent_ns }) => {
   const line = Buffer.alloc(20);
   line.writeInt32LE(queue, 0);
   line.writeBigInt64LE(BigInt(sent_ns), 4);
-  line.writeBigInt64LE(process.hrtime.bigint() + offset, 12);
+  line.writeBigInt64LE(nowNs(), 12);
   fs.writeSync(file, line);
 };
 
-// Between the steady clock, which has nanoseconds, and the machine's.
-const offset = BigInt(Date.now()) * 1000000n - process.hrtime.bigint();
+// The machine's clock, which Date.now() would cut to milliseconds.
+const nowNs = () => BigInt(Math.round((performance.timeOrigin + performance.now()) * 1000)) * 1000n;
+module.exports.nowNs = nowNs;
