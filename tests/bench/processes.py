@@ -59,21 +59,13 @@ def served(
             process.stdout.close()
 
 
-class Program:
-    """A load program of this package in a process of its own: it says `ready`, begins at `go`, ends with a result."""
+class LoadProgram:
+    """A load program in a process of its own: it says `ready`, begins at `go`, ends with a result."""
 
-    def __init__(self, program: str, **options: object) -> None:
-        """Returns when the program is ready. `program`: its module, with the words of its command behind it.
-
-        Options are those of its command line, with underscores.
-        """
-        module, *words = program.split()
-        shape = [text for name, value in options.items() for text in (f"--{name.replace('_', '-')}", str(value))]
+    def __init__(self, command: Sequence[str], env: Mapping[str, str] | None = None) -> None:
+        """Returns when the program is ready."""
         self._process = subprocess.Popen(
-            [*dies_with_us(), sys.executable, "-m", f"tests.bench.{module}", *words, *shape],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
+            [*dies_with_us(), *command], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         self._line()
 
@@ -94,6 +86,19 @@ class Program:
         if not line:
             raise RuntimeError(f"a load program ended with {self._process.wait()}")
         return line
+
+
+class Program(LoadProgram):
+    """One of this package."""
+
+    def __init__(self, program: str, **options: object) -> None:
+        """`program`: its module, with the words of its command behind it.
+
+        Options are those of its command line, with underscores.
+        """
+        module, *words = program.split()
+        shape = [text for name, value in options.items() for text in (f"--{name.replace('_', '-')}", str(value))]
+        super().__init__([sys.executable, "-m", f"tests.bench.{module}", *words, *shape])
 
 
 class Client(Program):

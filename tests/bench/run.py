@@ -17,6 +17,7 @@ from pinlater.backends.sql.mysql import MysqlShard
 from pinlater.backends.sql.postgres import PostgresShard
 from pinlater.backends.sql.sqlite import SqliteShard
 from tests.bench.figures import Figure
+from tests.bench.peers.brokers import BROKERS, running_broker
 from tests.stores.places import start_server
 from tests.stores.process import StoreServer
 from tests.stores.redis_cluster import RedisCluster
@@ -29,6 +30,7 @@ PERSISTENCE = {
     "postgres": "postgres: fsync on, synchronous_commit on",
     "redis-sentinel": "redis: appendonly no, save '', two replicas, wait=1",
     "redis-cluster": "redis: appendonly no, save '', a replica of each primary, wait=1",
+    **{name: broker.persistence for name, broker in BROKERS.items()},
 }
 
 
@@ -127,9 +129,11 @@ class Stand:
 
 
 def stand(run: Run, name: str, number: int = 0) -> AbstractContextManager[Stand]:
-    """One of ALL_STORES; what was put into its places is gone at the end."""
+    """One of ALL_STORES, or of BROKERS; what was put into its places is gone at the end."""
     if name == "sqlite":
         return _on_files()
+    if name in BROKERS:
+        return _on_broker(name)
     return _on_replicas(name) if name in REPLICATED else _on_server(run, name, number)
 
 
@@ -138,6 +142,12 @@ def _on_files() -> Iterator[Stand]:
     numbers = count()
     with tempfile.TemporaryDirectory(prefix="pinlater-bench-") as folder:
         yield Stand("sqlite", lambda: f"sqlite:///{folder}/{next(numbers)}.db", {}, PERSISTENCE["sqlite"])
+
+
+@contextmanager
+def _on_broker(name: str) -> Iterator[Stand]:
+    with running_broker(name) as (port, pid):
+        yield Stand(name, lambda: f"127.0.0.1:{port}", {name: pid}, PERSISTENCE[name], [port])
 
 
 @contextmanager

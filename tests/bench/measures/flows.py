@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -10,15 +9,15 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 from tests.bench.figures import AtLeast, AtMost, Figure, OfFloor
 from tests.bench.flows import loop
+from tests.bench.measures.peers import available
 from tests.bench.measures.pickup import quantile
-from tests.bench.peers.products import PRODUCTS, Product, environment, others_missing
-from tests.bench.processes import CpuWatch, Program, children, per_job, served
+from tests.bench.peers.products import BULLMQ, PRODUCTS, Product, environment
+from tests.bench.processes import CpuWatch, LoadProgram, Program, children, per_job, served
 from tests.bench.run import Run
 from tests.stores.process import dies_with_us
 
@@ -31,18 +30,14 @@ DATABASES = {
     "sqlite": "flows in SQLite, WAL, synchronous FULL",
     "postgresql": "flows in PostgreSQL, fsync on",
 }
-BULLMQ = ("bullmq@^6", "ioredis@^5")
+CELERY = "celery"
 LOOP_IS = f"one program that adds, claims and records items of the same tables by SQL, {loop.CLAIMED} at a time"
 STOP_WITHIN_S = 30
 _HERE = Path(__file__).parents[1] / "flows"
-_NODE = Path(sys.prefix) / "peers-node"
 
 
 def measure(run: Run) -> Iterator[Figure]:
-    celery, node_missing = next(each for each in PRODUCTS if each.name == "celery"), bullmq_missing()
-    for name, why in (("Celery", others_missing()), ("BullMQ", node_missing)):
-        if why:
-            run.say(f"  {name} is left out, since its packages could not be installed: {why}")
+    others = available(run, [*(each for each in PRODUCTS if each.name == CELERY), BULLMQ])
     rates: dict[str, list[float]] = defaultdict(list)
     told, cpu = defaultdict[str, list[float]](list), dict[str, Mapping[str, float]]()
     items = run.sizes.jobs(ITEMS)
@@ -54,10 +49,8 @@ def measure(run: Run) -> Iterator[Figure]:
                 rates[f"{name}, {worker}"].append(flow.rate)
                 cpu[f"{name}, {worker}"] = flow.cpu_us
             told[name].append(quantile(flow.told_ms, 0.99))
-        if not node_missing:
-            rates["bullmq"].append(_on_bullmq(run))
-        if not others_missing():
-            rates["celery"].append(_on_celery(run, celery))
+        for other in others:
+            rates[other.name].append(_on_celery(run, other) if other.name == CELERY else _on_bullmq(run))
         run.say(f"  round {number + 1}: " + "; ".join(f"{name} {each[-1]:,.0f}" for name, each in rates.items()))
     for name, kept in DATABASES.items():
         floors = rates[f"loop {name}"]
@@ -163,7 +156,7 @@ def _postgresql(run: Run) -> str:
 def _on_bullmq(run: Run) -> float:
     store = run.store("redis")
     store.empty(0)
-    env = {**os.environ, "BENCH_NODE": str(_NODE / "package.json")}
+    env = environment(BULLMQ, store.url(0), [], Path(os.devnull), {})
     command = ["node", str(_HERE / "on_bullmq.mjs")]
     with _running([*command, "worker", str(store.port)], env):
         return _rate([*command, "produce", str(store.port), str(run.sizes.jobs(BULLMQ_ITEMS))], env)
@@ -196,37 +189,7 @@ def _running(command: Sequence[str], env: Mapping[str, str] | None = None) -> It
 
 def _rate(command: Sequence[str], env: Mapping[str, str]) -> float:
     """Items per second, as a producer says that is ready, and begins at a line."""
-    pipe = subprocess.PIPE
-    with subprocess.Popen([*dies_with_us(), *command], env=env, stdin=pipe, stdout=pipe, text=True) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        if process.stdout.readline() != "ready\n":
-            raise RuntimeError(f"{command} ended with {process.wait()}")
-        process.stdin.write("go\n")
-        process.stdin.flush()
-        result = json.loads(process.stdout.readline())
+    program = LoadProgram(command, env)
+    program.go()
+    result = program.result()
     return float(result["jobs"] / result["seconds"])
-
-
-@cache
-def bullmq_missing() -> str:
-    """Why BullMQ cannot be had; "": it is there. It is installed once."""
-    done = _NODE / ".installed"
-    if done.exists() and done.read_text() == " ".join(BULLMQ):
-        return ""
-    _NODE.mkdir(exist_ok=True)
-    (_NODE / "package.json").write_text("{}")
-    try:
-        ended = subprocess.run(
-            ["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", *BULLMQ],
-            cwd=_NODE,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    except OSError as error:
-        return str(error)
-    if ended.returncode:
-        return (ended.stderr.strip().splitlines() or ["no reason was given"])[-1]
-    done.write_text(" ".join(BULLMQ))
-    return ""

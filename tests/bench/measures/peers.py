@@ -1,4 +1,11 @@
-"""Other Python job queues beside these workers, on the same Redis: drain, pick-up, rates, each by its own command."""
+"""Other job queues beside these: Python's by their worker commands, others and queue servers beside the plain clients.
+
+Celery, dramatiq and taskiq run their own commands beside pinlater-worker, on the same Redis: drain, pick-up, rates.
+BullMQ (Node, on the same Redis), beanstalkd, NATS JetStream and RabbitMQ stand beside `Client` and `AsyncClient`, with
+bodies of 200 bytes: lone enqueues, enqueues by 100, drain, pick-up. BullMQ has its own worker; with the others, ours
+included, a program takes up to 100 jobs at a time in a loop, and ends each. What each keeps through a power cut is
+its default, but for RabbitMQ's quorum queues; it stands beside the figure.
+"""
 
 from __future__ import annotations
 
@@ -9,22 +16,24 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from pathlib import Path
 
 from pinlater import Client
-from tests.bench.figures import Figure
+from tests.bench.figures import Figure, OfFloor
 from tests.bench.measures.pickup import quantile
-from tests.bench.peers.products import PRODUCTS, TASKS, Product, environment
-from tests.bench.peers.record import Begun, count_begun, read_begun
-from tests.bench.processes import served
+from tests.bench.peers.products import BULLMQ, PRODUCTS, QUEUES, TASKS, Product, environment
+from tests.bench.peers.record import AT_ONCE, Begun, count_begun, read_begun
+from tests.bench.processes import CpuWatch, LoadProgram, per_job, served
 from tests.bench.run import PERSISTENCE, Run
 from tests.bench.run import stand as empty_store
 from tests.stores.process import dies_with_us
 
-OURS_DRAINED = 60_000
-OTHERS_DRAINED = 6_000
 ENQUEUED = 20_000
-AT_ONCE = 100
+LONE = 5_000
+WARM_UP = 200
+"""Enqueues before those that count."""
+
 DRAIN_WITHIN_S = 180
 PICKED_UP = 300
 PICKED_UP_PER_S = 30
@@ -52,6 +61,15 @@ def measure(run: Run) -> Iterator[Figure]:
     for product in products:
         if product.has_rates:
             yield from _rates(run, product)
+    queues = available(run, QUEUES)
+    yield from enqueue(run, queues, "peers", 1)
+    yield from enqueue(run, queues, "peers")
+    for product in queues:
+        yield drain(run, product, "defaults" if product.slots else "a loop", ())
+        if product.slots:
+            yield drain(run, product, "100 slots", product.slots)
+    for product in queues:
+        yield from pick_up(run, product, 1)
 
 
 def available(run: Run, products: Sequence[Product]) -> list[Product]:
@@ -59,23 +77,37 @@ def available(run: Run, products: Sequence[Product]) -> list[Product]:
     missing = {product.name: product.missing for product in products}
     for name, why in missing.items():
         if why:
-            run.say(f"  {name} is left out, since it could not be installed: {why}")
+            run.say(f"  {name} is left out, since it is not installed: {why}")
     return [product for product in products if not missing[product.name]]
 
 
-def enqueue(run: Run, product: Product, prefix: str) -> Figure:
-    """Jobs per second from one producer, AT_ONCE in a call, by the way for many that the product has."""
-    jobs, rates = run.sizes.jobs(ENQUEUED), []
+def enqueue(run: Run, products: Sequence[Product], prefix: str, at_once: int = AT_ONCE) -> Iterator[Figure]:
+    """Jobs per second from one producer, so many in a call, by the way for many that the product has.
+
+    They take turns. One at a time, ours are to be at least as fast as BullMQ.
+    """
+    name, usual = ("lone enqueue", LONE) if at_once == 1 else (f"enqueue by {at_once}", ENQUEUED)
+    jobs = run.sizes.jobs(usual)
+    rates: dict[str, list[float]] = {product.name: [] for product in products}
+    spent_us: dict[str, dict[str, float]] = {}
     for number in range(run.sizes.rounds):
-        with ExitStack() as ending:
-            rates.append(jobs / Stand(run, product, ["bench"], ending).produce(jobs, at_once=AT_ONCE))
-        run.say(f"  {product.name}, enqueue by {AT_ONCE}, round {number + 1}: {rates[-1]:,.0f} jobs/s")
-    return _figure(f"{prefix}/enqueue by {AT_ONCE}, {product.name}", "jobs/s", rates, product)
+        for product in products:
+            with ExitStack() as ending:
+                stand = Stand(run, product, ["bench"], ending)
+                seconds, spent_us[product.name] = stand.enqueue(jobs, at_once)
+            rates[product.name].append(jobs / seconds)
+            run.say(f"  {product.name}, {name}, round {number + 1}: {jobs / seconds:,.0f} jobs/s")
+    for product in products:
+        figure = _figure(f"{prefix}/{name}, {product.name}", "jobs/s", rates[product.name], product)
+        figure = replace(figure, cpu_us=spent_us[product.name])
+        if at_once == 1 and product.is_ours and BULLMQ.name in rates:
+            figure = replace(figure, goals=[OfFloor(1)], floors=rates[BULLMQ.name], floor_is="BullMQ's rate")
+        yield figure
 
 
 def drain(run: Run, product: Product, name: str, options: Sequence[str], prefix: str = "peers") -> Figure:
     """Jobs per second from a full queue by one worker command, without the first and the last tenth."""
-    jobs, rates = run.sizes.jobs(OURS_DRAINED if product.is_ours else OTHERS_DRAINED), []
+    jobs, rates = run.sizes.jobs(product.drained), []
     for number in range(run.sizes.rounds):
         with ExitStack() as ending:
             stand = Stand(run, product, ["bench"], ending)
@@ -190,20 +222,24 @@ class Stand:
             raise RuntimeError(f"{self.product.name} began {len(begun)} of {self.warmed_up} jobs")
         time.sleep(SETTLED_S)
 
-    def produce(self, jobs: int, per_s: float = 0, queues: Sequence[str] = (), at_once: int = 500) -> float:
-        """Jobs for all queues, or these, in a process of its own; the seconds that it took to send them."""
-        command = [*dies_with_us(), self.product.python, "-m", "tests.bench.peers.produce"]
-        command += [
-            "--product",
-            self.product.name,
-            "--jobs",
-            str(jobs),
-            "--per-s",
-            str(per_s),
-            "--at-once",
-            str(at_once),
-        ]
-        return float(subprocess.run([*command, *queues], env=self._env, check=True, capture_output=True).stdout)
+    def produce(self, jobs: int, per_s: float = 0, queues: Sequence[str] = (), at_once: int = 500) -> None:
+        """Jobs for all queues, or these, in a process of its own."""
+        program = self._producer(jobs, queues, per_s=per_s, at_once=at_once)
+        program.go()
+        program.result()
+
+    def enqueue(self, jobs: int, at_once: int) -> tuple[float, dict[str, float]]:
+        """The seconds that it takes to send them, and the microseconds of each process for one."""
+        program = self._producer(jobs, at_once=at_once, warm_up=WARM_UP)
+        watch = CpuWatch(self.pids)
+        watch.start()
+        program.go()
+        done = program.result()
+        return done["seconds"], per_job({"client": done["cpu"], **watch.stop()}, jobs)
+
+    def _producer(self, jobs: int, queues: Sequence[str] = (), **options: float) -> LoadProgram:
+        shape = [text for name, value in options.items() for text in (f"--{name.replace('_', '-')}", str(value))]
+        return LoadProgram([*self.product.produces, "--jobs", str(jobs), *shape, *queues], self._env)
 
     def begun(self, jobs: int, within_s: float) -> list[Begun]:
         """What has begun, as soon as that are so many, or that time is over."""

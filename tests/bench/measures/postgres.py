@@ -43,8 +43,7 @@ def measure(run: Run) -> Iterator[Figure]:
     yield _held(run, server)
     yield _picked_up_under_snapshot(run)
     products = available(run, ON_POSTGRES)
-    for product in products:
-        yield enqueue(run, product, "postgres")
+    yield from enqueue(run, products, "postgres")
     for product in products:
         yield drain(run, product, "defaults", (), "postgres")
     for product in products:

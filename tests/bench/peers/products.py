@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 
-PACKAGES = ("celery[redis]>=5.5", "dramatiq[redis]>=2", "taskiq>=0.12", "taskiq-redis>=1.2", "procrastinate>=3")
-NODE_PACKAGES = ("graphile-worker@0.16",)
+from tests.bench.peers.packages import (
+    NODE_PACKAGES,
+    PEERS_PYTHON,
+    DebianPackage,
+    GoPackage,
+    NodePackage,
+    OwnPackage,
+    Package,
+    PythonPackage,
+)
+
 _ROOT = Path(__file__).parents[3]
-_FOLDER = Path(sys.prefix) / "peers"
 _BIN = Path(sys.executable).parent
 TASKS = Path(__file__).with_name("graphile_tasks")
 """Where graphile-worker finds its task."""
@@ -27,88 +30,92 @@ RIVER = Path(__file__).with_name("river")
 
 @dataclass(frozen=True)
 class Product:
-    """`command`: of a worker at its own defaults, for these queues. `slots`: the options for a hundred slots.
+    """`packages`: what it needs, that first whose version is shown. `command`: of a worker at its own defaults, for
+    these queues. `slots`: the options for a hundred slots. `drained`: so many jobs take it some seconds.
 
     `has_rates`: a limit per queue can be given that makes jobs wait, without a failed attempt. `prepare`: what makes
-    its tables, in the store that it needs.
+    its tables, in the store that it needs. `producer`: what is started in place of produce.py, with its options.
     """
 
     name: str
-    package: str
+    packages: Sequence[Package]
     command: Callable[[Sequence[str]], list[str]]
-    slots: tuple[str, ...]
+    slots: tuple[str, ...] = ()
     has_many_queues: bool = True
     has_rates: bool = False
     store: str = "redis"
     prepare: tuple[str, ...] = ()
+    drained: int = 6_000
+    producer: tuple[str, ...] = ()
 
     @property
     def is_ours(self) -> bool:
-        return self.name == "pinlater"
+        return isinstance(self.packages[0], OwnPackage)
 
     @property
     def version(self) -> str:
-        if self.is_ours:
-            return version(self.package)
-        if self.name == "river":
-            wanted = (line.split() for line in (RIVER / "go.mod").read_text().splitlines())
-            return next(words[1] for words in wanted if words and words[0] == self.package)
-        if self.prepare and self.prepare[0] == _GRAPHILE:
-            manifest = _FOLDER / "node_modules" / self.package / "package.json"
-            return str(json.loads(manifest.read_text())["version"])
-        script = f"from importlib.metadata import version; print(version({self.package!r}))"
-        return subprocess.run([self.python, "-c", script], capture_output=True, text=True, check=True).stdout.strip()
+        return self.packages[0].version()
 
     @property
     def missing(self) -> str:
-        """Why it cannot be had; "": it is there."""
-        if self.is_ours:
-            return ""
-        return others_missing() or (river_missing() if self.name == "river" else "")
+        """Why it cannot be had; "": it is there. What can be installed is."""
+        return next(filter(None, (package.missing() for package in self.packages)), "")
 
     @property
     def python(self) -> str:
-        return sys.executable if self.is_ours else str(_FOLDER / "bin" / "python")
+        return _python(self.packages)
+
+    @property
+    def produces(self) -> Sequence[str]:
+        return self.producer or (self.python, "-m", "tests.bench.peers.produce", "--product", self.name)
+
+
+def _python(packages: Sequence[Package]) -> str:
+    return PEERS_PYTHON if any(isinstance(package, PythonPackage) for package in packages) else sys.executable
 
 
 PRODUCTS = (
     Product(
         "pinlater",
-        "pinlater",
+        [OwnPackage()],
         lambda queues: [str(_BIN / "pinlater-worker"), "--app", "tests.bench.peers.on_pinlater:app"],
         ("--concurrency", "100"),
         has_rates=True,
+        drained=60_000,
     ),
     Product(
         "celery",
-        "celery",
-        lambda queues: [*_other("celery"), "-A", "tests.bench.peers.on_celery", "worker", "-Q", ",".join(queues)],
+        [PythonPackage("celery")],
+        lambda queues: [
+            PythonPackage.program("celery"),
+            *("-A", "tests.bench.peers.on_celery", "worker", "-Q", ",".join(queues)),
+        ],
         ("--pool", "threads", "--concurrency", "100"),
         has_rates=True,
     ),
     Product(
         "dramatiq",
-        "dramatiq",
-        lambda queues: [*_other("dramatiq"), "tests.bench.peers.on_dramatiq"],
+        [PythonPackage("dramatiq")],
+        lambda queues: [PythonPackage.program("dramatiq"), "tests.bench.peers.on_dramatiq"],
         ("--processes", "2", "--threads", "50"),
     ),
     Product(
         "taskiq",
-        "taskiq",
-        lambda queues: [*_other("taskiq"), "worker", "tests.bench.peers.on_taskiq:broker"],
+        [PythonPackage("taskiq")],
+        lambda queues: [PythonPackage.program("taskiq"), "worker", "tests.bench.peers.on_taskiq:broker"],
         ("--workers", "2", "--max-async-tasks", "50"),
         has_many_queues=False,
     ),
 )
 
-_RIVER = str(_FOLDER / "river")
-_GRAPHILE = str(_FOLDER / "node_modules" / ".bin" / "graphile-worker")
-_PROCRASTINATE = (str(_FOLDER / "bin" / "procrastinate"), "--app", "tests.bench.peers.on_procrastinate.app")
+_RIVER = GoPackage("github.com/riverqueue/river", "river")
+_GRAPHILE = NodePackage.program("graphile-worker")
+_PROCRASTINATE = (PythonPackage.program("procrastinate"), "--app", "tests.bench.peers.on_procrastinate.app")
 ON_POSTGRES = (
     replace(PRODUCTS[0], store="postgres"),
     Product(
         "procrastinate",
-        "procrastinate",
+        [PythonPackage("procrastinate")],
         lambda queues: [*_PROCRASTINATE, "worker"],
         ("--concurrency", "100"),
         store="postgres",
@@ -116,7 +123,7 @@ ON_POSTGRES = (
     ),
     Product(
         "graphile",
-        "graphile-worker",
+        [NodePackage("graphile-worker"), PythonPackage("psycopg")],
         lambda queues: [_GRAPHILE],
         ("--jobs", "100"),
         store="postgres",
@@ -124,17 +131,48 @@ ON_POSTGRES = (
     ),
     Product(
         "river",
-        "github.com/riverqueue/river",
-        lambda queues: [_RIVER, "work"],
+        [_RIVER, PythonPackage("psycopg")],
+        lambda queues: [_RIVER.program, "work"],
         ("--slots", "100"),
         store="postgres",
-        prepare=(_RIVER, "migrate"),
+        prepare=(_RIVER.program, "migrate"),
     ),
 )
 
+NATS = GoPackage("github.com/nats-io/nats-server/v2", "nats", "github.com/nats-io/nats-server/v2")
+BEANSTALKD = DebianPackage("beanstalkd", "beanstalkd", ["beanstalkd", "-v"])
+RABBITMQ = DebianPackage(
+    "rabbitmq-server", "/usr/lib/rabbitmq/bin/rabbitmq-server", ["dpkg-query", "--show", "rabbitmq-server"]
+)
+_BULLMQ = ("node", str(Path(__file__).with_name("on_bullmq.mjs")))
 
-def _other(program: str) -> list[str]:
-    return [str(_FOLDER / "bin" / program)]
+
+def _plain(name: str, packages: Sequence[Package], store: str = "redis") -> Product:
+    """One whose client has no workers: a program takes and confirms jobs in a loop."""
+    command = [_python(packages), "-m", "tests.bench.peers.consume", "--product", name]
+    return Product(name, packages, lambda queues: command, has_many_queues=False, store=store, drained=30_000)
+
+
+CLIENTS = (_plain("client", [OwnPackage()]), _plain("async_client", [OwnPackage()]))
+"""Our plain clients."""
+
+BULLMQ = Product(
+    "bullmq",
+    [NodePackage("bullmq")],
+    lambda queues: [*_BULLMQ, "work"],
+    ("--slots", "100"),
+    has_many_queues=False,
+    drained=30_000,
+    producer=(*_BULLMQ, "produce"),
+)
+QUEUES = (
+    *CLIENTS,
+    BULLMQ,
+    _plain("beanstalkd", [BEANSTALKD], "beanstalkd"),
+    _plain("nats", [NATS, PythonPackage("nats-py")], "nats"),
+    _plain("rabbitmq", [RABBITMQ, PythonPackage("amqp")], "rabbitmq"),
+)
+"""Queues of other languages and queue servers, beside our plain clients: the same bodies of 200 bytes."""
 
 
 def environment(
@@ -150,40 +188,6 @@ def environment(
         "BENCH_QUEUES": ",".join(queues),
         "BENCH_RATES": ",".join(f"{queue}={rate}" for queue, rate in rates.items()),
         "BENCH_RECORD": str(record),
-        "BENCH_RIVER": _RIVER,
+        "BENCH_RIVER": _RIVER.program,
+        "BENCH_NODE": NODE_PACKAGES,
     }
-
-
-@cache
-def others_missing() -> str:
-    """Why the others' packages cannot be had; "": they are there. They are installed once."""
-    done = _FOLDER / ".installed"
-    wanted = " ".join([*PACKAGES, *NODE_PACKAGES])
-    if done.exists() and done.read_text() == wanted:
-        return ""
-    why = _failure(
-        [sys.executable, "-m", "venv", "--clear", str(_FOLDER)],
-        [str(_FOLDER / "bin" / "python"), "-m", "pip", "install", "--quiet", *PACKAGES],
-        ["npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", str(_FOLDER), *NODE_PACKAGES],
-    )
-    if not why:
-        done.write_text(wanted)
-    return why
-
-
-@cache
-def river_missing() -> str:
-    """As others_missing. Go builds it again where its files have changed."""
-    go = shutil.which("go")
-    if go is None:
-        return "Go is not installed"
-    return _failure([go, "-C", str(RIVER), "build", "-buildvcs=false", "-o", _RIVER, "."])
-
-
-def _failure(*commands: Sequence[str]) -> str:
-    """Carry them out; the last that the first one says that fails."""
-    for command in commands:
-        ended = subprocess.run(command, capture_output=True, text=True, check=False)
-        if ended.returncode:
-            return (ended.stderr.strip().splitlines() or ["no reason was given"])[-1]
-    return ""

@@ -21,7 +21,12 @@ RATES = {
 }
 """Jobs per second of the queues that are limited."""
 
+AT_ONCE = 100
+"""Jobs that a program takes at a time, where the product has no workers."""
+
 _LINE = struct.Struct("<iqq")
+_BODY = struct.Struct("<iq188x")
+"""200 bytes, in which are the number of the queue and when the job was sent."""
 
 
 class Begun(NamedTuple):
@@ -41,6 +46,16 @@ def write_begun(queue: str, sent_ns: int) -> None:
 
 
 _file = -1
+
+
+def body_of(queue: str, sent_ns: int) -> bytes:
+    return _BODY.pack(QUEUES.index(queue), sent_ns)
+
+
+def write_begun_of(body: bytes) -> None:
+    """What a job does whose body that is."""
+    number, sent_ns = _BODY.unpack(body)
+    write_begun(QUEUES[number], sent_ns)
 
 
 def count_begun(path: Path) -> int:
