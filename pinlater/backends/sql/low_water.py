@@ -70,6 +70,8 @@ class LowWaterMarks:
 
     def for_claim_ms(self, queue_id: int, priorities: Iterable[int]) -> list[int]:
         """Of each priority; all 0 where it is time to look from the front, which is then left to this claim."""
+        if not self._queues:
+            return [0 for _ in priorities]
         with self._lock:
             queue = self._queues.get(queue_id)
             if queue is not None and self._now_s() < queue.look_s:
