@@ -162,6 +162,8 @@ def of_the_client(store: StoreServer) -> Iterator[tuple[str, float]]:
             ("single enqueue, 50 at a time", "singles", CALLS * 5, 1),
             ("single enqueue of Client", "blocking", CALLS, 1),
             (f"enqueue, per job of {BATCH}", "enqueue", CALLS // 10, BATCH),
+            (f"enqueue of Client, per job of {BATCH}", "blocking list", CALLS // 10, BATCH),
+            (f"enqueue_many of the framework, per job of {BATCH}", "framework", CALLS // 10, BATCH),
             (f"dequeue, per job of {BATCH}", "dequeue", CALLS // 10, BATCH),
             (f"ack, per job of {BATCH}", "ack", CALLS // 10, BATCH),
         ):

@@ -10,7 +10,8 @@ import json
 import sys
 import time
 
-from tests.bench.worker_process import make_app
+from pinlater import Job
+from tests.bench.worker_process import QUEUE, make_app
 
 
 def main() -> None:
@@ -19,15 +20,21 @@ def main() -> None:
     parser.add_argument("--type", choices=("thread", "async"), required=True)
     parser.add_argument("--jobs", type=int, required=True)
     parser.add_argument("--at-once", type=int, default=1000, help="jobs in one call of enqueue_many [1000]")
+    parser.add_argument("--plain", action="store_true", help="by the enqueue of the client, with a body made before")
     options = parser.parse_args()
     app = make_app(options.server)
-    job = app.job_types[options.type]
-    app.client.queue_names()
+    job, client = app.job_types[options.type], app.client
+    client.queue_names()
+    body = job.body(0)
     print("ready", flush=True)
     sys.stdin.readline()
     began_s, cpu_began = time.monotonic(), time.process_time()
     for start in range(0, options.jobs, options.at_once):
-        job.enqueue_many([(number,) for number in range(start, min(start + options.at_once, options.jobs))])
+        numbers = range(start, min(start + options.at_once, options.jobs))
+        if options.plain:
+            client.enqueue(QUEUE, [Job(body, attempts_allowed=5) for _ in numbers])
+        else:
+            job.enqueue_many([(number,) for number in numbers])
     result = {"jobs": options.jobs, "began_s": began_s, "ended_s": time.monotonic()}
     print(json.dumps(result | {"cpu": time.process_time() - cpu_began}), flush=True)
     app.close()
