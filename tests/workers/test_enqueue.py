@@ -7,7 +7,8 @@ import gc
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any
@@ -18,7 +19,7 @@ import uvloop
 from pinlater.errors import BodyTooLarge, OutcomeUnknown, PriorityNotSupported, QueueNotFound
 from pinlater.model import DequeueRequest, Job, JobInfo
 from pinlater_workers import App, ArgumentsInvalid, EnqueuedInPart
-from pinlater_workers.envelope import read_envelope
+from pinlater_workers.envelope import Encoding, read_envelope
 from pinlater_workers.jobs.enqueue_calls import BYTES_PER_CALL, JOBS_PER_CALL, slices
 from pinlater_workers.jobs.job_type import JobType
 from tests.server.running import RunningServer, running
@@ -182,6 +183,52 @@ def test_one_wrong_call_of_many_and_nothing_is_sent(app: App, add: JobType, wron
     with pytest.raises(ArgumentsInvalid, match="call 2, counted from 0: job "):
         add.enqueue_many([(1,), (2,), wrong])  # type: ignore[list-item]
     assert calls_of(app, add) == []
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        [(1,), (2,)],
+        [[1, "x"], (2, None)],
+        [{"number": 1, "text": "x"}, {"number": 2, "text": "y"}],
+        [{"number": 1, "text": "x"}, {"text": "y", "number": 2}],
+        [{"number": 1}, (2,), OrderedDict(number=3)],
+        [(True, "x", 0.5)],
+        ((1, b"x".decode(), 1.0), (2, "y", 2.0)),
+    ],
+)
+@pytest.mark.parametrize("encoding", ["json", "msgpack"])
+def test_a_call_of_many_is_written_as_one_alone(calls: Sequence[Any], encoding: Encoding) -> None:
+    app = App(servers=["127.0.0.1:1"])
+
+    @app.job(queue="many", encoding=encoding, secret=["text"])
+    def mixed(number: int | bool, text: str | None = None, share: float = 0.0) -> None: ...
+
+    options = mixed.options(headers={"tenant": "t1"}, attempts=5)
+    alone = [options.job(**call) if isinstance(call, Mapping) else options.job(*call) for call in calls]
+    assert options.jobs(calls) == options.jobs(each for each in calls) == alone
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ((2, "\udc80"), "text is '\\udc80'"),
+        ((2, "x", float("inf")), "share is inf: JSON has no inf"),
+        ((2, 7), "text is 7"),
+        ((), "number missing"),
+    ],
+)
+def test_the_wrong_call_of_many_is_named_in_a_list_and_in_a_stream(wrong: tuple[Any, ...], why: str) -> None:
+    app = App(servers=["127.0.0.1:1"])
+
+    @app.job(queue="many")
+    def mixed(number: int, text: str = "", share: float = 0.0) -> None: ...
+
+    right: list[tuple[Any, ...]] = [(1, "x", 0.5)[: len(wrong)]] if wrong else []
+    for calls in ([*right, wrong], iter([*right, wrong])):
+        with pytest.raises(ArgumentsInvalid) as raised:
+            mixed.options().jobs(calls)
+        assert str(raised.value).startswith(f"call {len(right)}, counted from 0: job 'mixed': {why}")
 
 
 def test_enqueueing_on_an_event_loop(app: App, add: JobType) -> None:

@@ -71,7 +71,7 @@ def plain(value: Any) -> Any:
     raise TypeError(f"a {type(value).__qualname__} cannot be part of a body")
 
 
-_ENCODERS: dict[Encoding, Callable[[EnvelopeMap], bytes]] = {
+ENCODERS: dict[Encoding, Callable[[EnvelopeMap], bytes]] = {
     "json": msgspec.json.Encoder(enc_hook=plain).encode,
     "msgpack": msgspec.msgpack.Encoder(enc_hook=plain).encode,
 }
@@ -81,7 +81,7 @@ def write_envelope(envelope: Envelope) -> bytes:
     """The body. TypeError, ValueError, OverflowError or RecursionError: a value that the encoding does not have."""
     attempts = envelope.attempts
     written = EnvelopeMap(envelope.job, envelope.args, envelope.kwargs, envelope.headers, envelope.snoozes, attempts)
-    return FIRST_LINES[envelope.encoding] + _ENCODERS[envelope.encoding](written)
+    return FIRST_LINES[envelope.encoding] + ENCODERS[envelope.encoding](written)
 
 
 def read_envelope(body: bytes) -> Envelope | None:

@@ -53,7 +53,7 @@ class Arguments:
         self._required_positions = 0
         self._required: set[str] = set()
         self._secrets: frozenset[str] = frozenset()
-        self._shapes: dict[tuple[object, ...], Sequence[tuple[str, Annotation]]] = {}
+        self._shapes: dict[int | tuple[object, ...], Sequence[tuple[str, Annotation]]] = {}
         for parameter in parameters:
             self._add(parameter, self._annotation(parameter, hints.get(parameter.name, Any)))
 
@@ -103,11 +103,29 @@ class Arguments:
 
     def check(self, args: Sequence[Any], kwargs: Mapping[str, Any], encoding: Encoding) -> None:
         """The function takes them, as they arrive. ArgumentsInvalid names the parameter, the value and its type."""
-        takers = self._takers(args, kwargs)
-        for place, value in enumerate((*args, *kwargs.values())):
-            name, annotation = takers[place]
-            if type(value) not in annotation.exact or type(value) is float:
+        values = (*args, *kwargs.values()) if kwargs else args
+        for place, (name, annotation) in enumerate(self._takers(args, kwargs)):
+            value = values[place]
+            if type(value) not in annotation.surely:
                 self._try(annotation.check, name, annotation, value, encoding)
+
+    def surely_takes(self, calls: Sequence[Sequence[Any] | Mapping[str, Any]]) -> bool:
+        """Whether `check` would find nothing in any of these calls: so many of one shape whose values all arrive as
+        they are. False: it may. ArgumentsInvalid: for the first of them.
+        """
+        kinds = set(map(type, calls))
+        is_named = kinds == {dict}
+        if not is_named and not kinds <= {tuple, list}:
+            return False
+        if len(set(map(tuple if is_named else len, calls))) != 1:
+            return False
+        first: Any = calls[0]
+        takers = self._takers((), first) if is_named else self._takers(first, {})
+        places = first if is_named else range(len(first))
+        return all(
+            annotation.surely.issuperset(map(type, map(operator.itemgetter(place), calls)))
+            for place, (_, annotation) in zip(places, takers, strict=True)
+        )
 
     def check_names(self, *names: str) -> None:
         """The function can be called with these arguments. ArgumentsInvalid."""
@@ -138,7 +156,7 @@ class Arguments:
 
     def _takers(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[tuple[str, Annotation]]:
         """The parameter of each argument, in order. Calls of one shape are fitted once."""
-        shape = (len(args), *kwargs)
+        shape = (len(args), *kwargs) if kwargs else len(args)
         takers = self._shapes.get(shape)
         if takers is None:
             self._fit(args, kwargs)
@@ -232,7 +250,9 @@ def _shown(value: Any) -> str:
 
 
 class Annotation:
-    """What a parameter takes. `shown` is its text for people; values of the types `exact` arrive as they are."""
+    """What a parameter takes. `shown` is its text for people; values of the types `exact` arrive as they are, and
+    those of `surely` also travel, whatever the encoding.
+    """
 
     def __init__(self, hint: Any, *, or_none: bool = False, is_open: bool = True) -> None:
         """TypeError: a type that cannot be written and read again. `or_none`: None is taken as well. `is_open`: another
@@ -245,6 +265,7 @@ class Annotation:
         self.shown = PLAIN_VALUES if _is_any(info) else inspect_text(hint)
         _refuse_custom(info, set())
         self.exact = _exact_types(hint)
+        self.surely = self.exact - {float}
         self._loose = _is_loose(info)
         self._slot = msgspec.defstruct("Slot", [("value", hint)], array_like=True)
         msgspec.json.Decoder(self._slot, dec_hook=_made)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from pinlater.clock import Clock
@@ -72,14 +74,13 @@ class EnqueuedInPart(WorkerError):
 
 def slices(jobs: Sequence[JobT]) -> Iterator[Sequence[JobT]]:
     """The jobs in order, in as few calls as the bounds of a call allow."""
-    start, size = 0, 0
-    for index, job in enumerate(jobs):
-        if index > start and (index - start == JOBS_PER_CALL or size + len(job.body) > BYTES_PER_CALL):
-            yield jobs[start:index]
-            start, size = index, 0
-        size += len(job.body)
-    if start < len(jobs):
-        yield jobs[start:]
+    start = 0
+    while start < len(jobs):
+        some = jobs[start : start + JOBS_PER_CALL]
+        sizes = list(accumulate([len(job.body) for job in some]))
+        end = start + max(1, bisect_right(sizes, BYTES_PER_CALL))
+        yield jobs[start:end]
+        start = end
 
 
 def send_all(sink: JobSink, queue: str, jobs: Sequence[Job]) -> list[str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypedDict, T
 
 from pinlater.log_guard import GuardedLogger
 from pinlater.model import EnqueueOutcome, ExtendedJob, Job, OnDuplicate, is_queue_name
+from pinlater.model.jobs import any_extended
 from pinlater.schedule import Delay, delay_seconds, moment_ms
 from pinlater_workers.envelope import TAGS_HEADER
 from pinlater_workers.errors import ArgumentsInvalid, ConfigurationError
@@ -185,46 +186,45 @@ class EnqueueOptions(Generic[P]):
 
     def job(self, *args: P.args, **kwargs: P.kwargs) -> Job:
         """Return the job that `enqueue` would store, for a client or a table of your own. ArgumentsInvalid."""
-        body = self._body(args, kwargs, self._all_headers())
+        body = self._job_type.write_body(args, kwargs, self._all_headers(), self._attempts or 0)
+        priority, attempts = self._priority_and_attempts()
+        job = Job(body, priority, self._at_ms(), attempts)
         if self._extension is None and not self._job_type.extends:
-            return self._job(body, self._at_ms())
-        return self._extended_job(body, self._at_ms(), args, kwargs)
+            return job
+        return self._extended_job(job, args, kwargs)
 
     def jobs(self, calls: Iterable[Call]) -> list[Job]:
         """Return the jobs that `enqueue_many` would store. ArgumentsInvalid."""
-        headers, at_ms = self._all_headers(), self._at_ms()
-        is_plain = self._extension is None and not self._job_type.extends
+        headers, at_ms, job_type = self._all_headers(), self._at_ms(), self._job_type
+        priority, attempts = self._priority_and_attempts()
+        is_plain = self._extension is None and not job_type.extends
         found: list[Job] = []
         try:
+            checked = isinstance(calls, list | tuple) and job_type.surely_takes(calls)
+            write = job_type.body_writer(headers, self._attempts or 0, checked=checked)
             for call in calls:
-                args, kwargs = ((), call) if isinstance(call, Mapping) else (self._listed(call), {})
-                body = self._body(args, kwargs, headers)
-                found.append(self._job(body, at_ms) if is_plain else self._extended_job(body, at_ms, args, kwargs))
+                args, kwargs = (call, {}) if type(call) is tuple else self._given(call)
+                job = Job(write(args, kwargs), priority, at_ms, attempts)
+                found.append(job if is_plain else self._extended_job(job, args, kwargs))
         except ArgumentsInvalid as error:
             raise ArgumentsInvalid(f"call {len(found)}, counted from 0: {error}") from error
         return found
 
-    def _body(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], headers: dict[str, str]) -> bytes:
-        return self._job_type.write_body(args, kwargs, headers, self._attempts or 0)
-
-    def _job(self, body: bytes, at_ms: int | None) -> Job:
+    def _priority_and_attempts(self) -> tuple[int, int]:
         settings = self._job_type.settings
         priority = settings.priority if self._priority is None else self._priority
-        attempts = settings.attempts_allowed if self._attempts is None else self._attempts
-        return Job(body, priority=priority, run_after_ms=at_ms, attempts_allowed=attempts)
+        return priority, settings.attempts_allowed if self._attempts is None else self._attempts
 
-    def _extended_job(
-        self, body: bytes, at_ms: int | None, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> ExtendedJob:
+    def _extended_job(self, job: Job, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> ExtendedJob:
         """With what few jobs have: as this says, else as the type does."""
-        job, job_type, extension = self._job(body, at_ms), self._job_type, self._extension or {}
+        job_type, extension = self._job_type, self._extension or {}
         settings = job_type.settings
         unique, serialize = extension.get("unique", job_type.unique), extension.get("serialize", job_type.serialize)
         dedupe_key = _key(unique, args, kwargs)
         window_s = extension.get("unique_for_s", settings.unique_for_s) if dedupe_key else 0.0
         expires_s, expires_at_ms = extension.get("expires_s", settings.expires_s), self._expires_at_ms
         if expires_at_ms is None and expires_s is not None:
-            from_ms = max(job_type.app.clock.now_ms(), at_ms or 0)
+            from_ms = max(job_type.app.clock.now_ms(), job.run_after_ms or 0)
             expires_at_ms = from_ms + round(expires_s * 1000)
         claim_s = extension.get("claim_timeout_s", settings.claim_timeout_s)
         return ExtendedJob(
@@ -258,7 +258,9 @@ class EnqueueOptions(Generic[P]):
 
     def _not_rejecting(self, jobs: list[Job]) -> list[Job]:
         """ArgumentsInvalid: of many jobs none can be rejected alone."""
-        if any(isinstance(job, ExtendedJob) and job.on_duplicate is OnDuplicate.REJECT for job in jobs):
+        if any_extended(jobs) and any(
+            isinstance(job, ExtendedJob) and job.on_duplicate is OnDuplicate.REJECT for job in jobs
+        ):
             raise ArgumentsInvalid(
                 f"job {self._job_type.name!r}: on_duplicate is reject, which is for one job at a time; allowed: "
                 "enqueue(...) for each; or options(on_duplicate='keep'), and check `outcome` of each handle"
@@ -277,13 +279,17 @@ class EnqueueOptions(Generic[P]):
             return self._run_after_ms
         return self._job_type.app.clock.now_ms() + round(self._delay_s * 1000)
 
-    def _listed(self, call: object) -> tuple[Any, ...]:
-        """A text is a sequence too, but surely not meant as one argument for each letter."""
+    def _given(self, call: Call) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Its arguments by position and by name. A text is a sequence too, but surely not meant as one argument for
+        each letter.
+        """
+        if isinstance(call, Mapping):
+            return (), dict(call)
         if not isinstance(call, tuple | list):
             raise ArgumentsInvalid(
                 f"job {self._job_type.name!r}: a call {call!r:.100}; allowed: a tuple, a list or a dict"
             )
-        return tuple(call)
+        return tuple(call), {}
 
 
 class TypedOptions(EnqueueOptions[P], Generic[P, ResultT]):

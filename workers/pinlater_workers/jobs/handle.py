@@ -63,9 +63,13 @@ class _Handle(str):
     def each(cls, descriptors: Sequence[str], job_type: JobType) -> list[Self]:
         """Those of an enqueue, as a client answers it."""
         outcomes = descriptors.outcomes if isinstance(descriptors, EnqueuedJobs) else ()
-        if not outcomes:
-            return [cls.of(each, job_type) for each in descriptors]
-        return [cls.of(each, job_type, outcome) for each, outcome in zip(descriptors, outcomes, strict=True)]
+        if outcomes:
+            return [cls.of(each, job_type, outcome) for each, outcome in zip(descriptors, outcomes, strict=True)]
+        handles, stored = list(map(cls, descriptors)), EnqueueOutcome.STORED
+        for handle in handles:
+            handle._job_type = job_type
+            handle.outcome = stored
+        return handles
 
     def __reduce__(self) -> tuple[type[str], tuple[str]]:
         return str, (str(self),)

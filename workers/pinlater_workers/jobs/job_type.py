@@ -9,9 +9,9 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
 
-from pinlater.job_body import ITEM_HEADER, SECRET_HEADER
+from pinlater.job_body import FIRST_LINES, ITEM_HEADER, SECRET_HEADER, EnvelopeMap
 from pinlater.schedule import Delay
-from pinlater_workers.envelope import Envelope, write_envelope
+from pinlater_workers.envelope import ENCODERS, Envelope
 from pinlater_workers.errors import ArgumentsInvalid, ConfigurationError
 from pinlater_workers.jobs.arguments import Arguments, result_hint
 from pinlater_workers.jobs.batch import call_alone, call_signature, takes_batch
@@ -26,6 +26,9 @@ from pinlater_workers.jobs.settings import JobSettings
 P = ParamSpec("P")
 ResultT = TypeVar("ResultT", covariant=True)
 AwaitedT = TypeVar("AwaitedT")
+
+BodyWriter = Callable[[Sequence[Any], Mapping[str, Any]], bytes]
+"""Writes the body of a job from its arguments by position and by name. ArgumentsInvalid."""
 
 FORMER_OPTIONS = frozenset({"delay", "run_after", "priority"})
 """What `enqueue` takes by name beside the arguments, where no parameter of the function has the name."""
@@ -239,17 +242,35 @@ class JobType:
         self, args: Sequence[Any], kwargs: Mapping[str, Any], headers: dict[str, str], attempts: int = 0
     ) -> bytes:
         """`body` with headers; `attempts`: how many this job has, where they are not those of its type."""
+        return self.body_writer(headers, attempts)(args, kwargs)
+
+    def body_writer(self, headers: dict[str, str], attempts: int = 0, *, checked: bool = False) -> BodyWriter:
+        """Return `write_body` for many calls, one after the other. `checked`: `surely_takes` is true of them."""
         if self.settings.raw:
-            return self._raw_body(args, kwargs)
+            return self._raw_body
         encoding = self.settings.encoding
-        self._arguments.check(args, kwargs, encoding)
         if self._secret:
             headers = {**headers, SECRET_HEADER: self._secret}
-        try:
-            return write_envelope(Envelope(self.name, list(args), dict(kwargs), headers, 0, encoding, attempts))
-        except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            self._arguments.check_written(args, kwargs, encoding)
-            raise ArgumentsInvalid(f"job {self.name!r}: {error}") from error
+        written = EnvelopeMap(self.name, headers=headers, attempts=attempts)
+        first_line, encode, check = FIRST_LINES[encoding], ENCODERS[encoding], self._arguments.check
+
+        def write(args: Any, kwargs: Any) -> bytes:
+            if not checked:
+                check(args, kwargs, encoding)
+            written.args, written.kwargs = args or [], kwargs
+            try:
+                return first_line + encode(written)
+            except (TypeError, ValueError, OverflowError, RecursionError) as error:
+                self._arguments.check_written(args, kwargs, encoding)
+                raise ArgumentsInvalid(f"job {self.name!r}: {error}") from error
+
+        return write
+
+    def surely_takes(self, calls: Sequence[Call]) -> bool:
+        """Whether all of these calls can be written as they are: found out for all at once, which is quicker than for
+        each. False: `write_body` knows. ArgumentsInvalid: for the first of them.
+        """
+        return not self.settings.raw and self._arguments.surely_takes(calls)
 
     def arguments(self, envelope: Envelope) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the arguments in a body, as the function's annotations want them. ArgumentsInvalid: it does not take
