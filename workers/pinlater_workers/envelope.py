@@ -71,10 +71,13 @@ def plain(value: Any) -> Any:
     raise TypeError(f"a {type(value).__qualname__} cannot be part of a body")
 
 
-ENCODERS: dict[Encoding, Callable[[EnvelopeMap], bytes]] = {
+ENCODERS: dict[Encoding, Callable[[Any], bytes]] = {
     "json": msgspec.json.Encoder(enc_hook=plain).encode,
     "msgpack": msgspec.msgpack.Encoder(enc_hook=plain).encode,
 }
+
+_STAND_IN = "?"
+"""For arguments. The name of the job, which is written before them, has no such character."""
 
 
 def write_envelope(envelope: Envelope) -> bytes:
@@ -82,6 +85,19 @@ def write_envelope(envelope: Envelope) -> bytes:
     attempts = envelope.attempts
     written = EnvelopeMap(envelope.job, envelope.args, envelope.kwargs, envelope.headers, envelope.snoozes, attempts)
     return FIRST_LINES[envelope.encoding] + ENCODERS[envelope.encoding](written)
+
+
+def write_around(
+    job: str, headers: dict[str, str], attempts: int, encoding: Encoding, *, named: bool
+) -> tuple[bytes, bytes]:
+    """What stands before and after the arguments in the bodies of one job that differ by nothing else, written by
+    ENCODERS: a list of one or more, or, where they are `named`, a dict.
+    """
+    args, kwargs = ([], {_STAND_IN: None}) if named else ([_STAND_IN], {})
+    encode = ENCODERS[encoding]
+    body = encode(EnvelopeMap(job, args, kwargs, headers, 0, attempts))
+    before, _, after = body.partition(encode(kwargs or args))
+    return FIRST_LINES[encoding] + before, after
 
 
 def read_envelope(body: bytes) -> Envelope | None:

@@ -110,8 +110,8 @@ class Arguments:
                 self._try(annotation.check, name, annotation, value, encoding)
 
     def surely_takes(self, calls: Sequence[Sequence[Any] | Mapping[str, Any]]) -> bool:
-        """Whether `check` would find nothing in any of these calls: so many of one shape whose values all arrive as
-        they are. False: it may. ArgumentsInvalid: for the first of them.
+        """Whether these are calls of one shape, with arguments, in all of which `check` would find nothing, as their
+        values arrive as they are. ArgumentsInvalid: that shape is wrong.
         """
         kinds = set(map(type, calls))
         is_named = kinds == {dict}
@@ -120,6 +120,8 @@ class Arguments:
         if len(set(map(tuple if is_named else len, calls))) != 1:
             return False
         first: Any = calls[0]
+        if not first:
+            return False
         takers = self._takers((), first) if is_named else self._takers(first, {})
         places = first if is_named else range(len(first))
         return all(

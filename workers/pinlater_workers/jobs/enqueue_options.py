@@ -200,8 +200,11 @@ class EnqueueOptions(Generic[P]):
         is_plain = self._extension is None and not job_type.extends
         found: list[Job] = []
         try:
-            checked = isinstance(calls, list | tuple) and job_type.surely_takes(calls)
-            write = job_type.body_writer(headers, self._attempts or 0, checked=checked)
+            if is_plain and isinstance(calls, list | tuple):
+                bodies = job_type.write_bodies(calls, headers, self._attempts or 0)
+                if bodies is not None:
+                    return [Job(body, priority, at_ms, attempts) for body in bodies]
+            write = job_type.body_writer(headers, self._attempts or 0)
             for call in calls:
                 args, kwargs = (call, {}) if type(call) is tuple else self._given(call)
                 job = Job(write(args, kwargs), priority, at_ms, attempts)

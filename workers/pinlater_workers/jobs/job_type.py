@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
 
 from pinlater.job_body import FIRST_LINES, ITEM_HEADER, SECRET_HEADER, EnvelopeMap
 from pinlater.schedule import Delay
-from pinlater_workers.envelope import ENCODERS, Envelope
+from pinlater_workers.envelope import ENCODERS, Envelope, write_around
 from pinlater_workers.errors import ArgumentsInvalid, ConfigurationError
 from pinlater_workers.jobs.arguments import Arguments, result_hint
 from pinlater_workers.jobs.batch import call_alone, call_signature, takes_batch
@@ -244,8 +244,8 @@ class JobType:
         """`body` with headers; `attempts`: how many this job has, where they are not those of its type."""
         return self.body_writer(headers, attempts)(args, kwargs)
 
-    def body_writer(self, headers: dict[str, str], attempts: int = 0, *, checked: bool = False) -> BodyWriter:
-        """Return `write_body` for many calls, one after the other. `checked`: `surely_takes` is true of them."""
+    def body_writer(self, headers: dict[str, str], attempts: int = 0) -> BodyWriter:
+        """Return `write_body` for many calls, one after the other."""
         if self.settings.raw:
             return self._raw_body
         encoding = self.settings.encoding
@@ -255,8 +255,7 @@ class JobType:
         first_line, encode, check = FIRST_LINES[encoding], ENCODERS[encoding], self._arguments.check
 
         def write(args: Any, kwargs: Any) -> bytes:
-            if not checked:
-                check(args, kwargs, encoding)
+            check(args, kwargs, encoding)
             written.args, written.kwargs = args or [], kwargs
             try:
                 return first_line + encode(written)
@@ -266,11 +265,21 @@ class JobType:
 
         return write
 
-    def surely_takes(self, calls: Sequence[Call]) -> bool:
-        """Whether all of these calls can be written as they are: found out for all at once, which is quicker than for
-        each. False: `write_body` knows. ArgumentsInvalid: for the first of them.
+    def write_bodies(self, calls: Sequence[Call], headers: dict[str, str], attempts: int = 0) -> list[bytes] | None:
+        """Write what `write_body` does for each of these calls, all at once, which is quicker. None: they are not
+        enough alike, or one of them is wrong. ArgumentsInvalid: all of them are.
         """
-        return not self.settings.raw and self._arguments.surely_takes(calls)
+        if self.settings.raw or not self._arguments.surely_takes(calls):
+            return None
+        if self._secret:
+            headers = {**headers, SECRET_HEADER: self._secret}
+        encoding, named = self.settings.encoding, isinstance(calls[0], dict)
+        encode = ENCODERS[encoding]
+        try:
+            before, after = write_around(self.name, headers, attempts, encoding, named=named)
+            return [before + encode(call) + after for call in calls]
+        except (TypeError, ValueError, OverflowError):
+            return None
 
     def arguments(self, envelope: Envelope) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the arguments in a body, as the function's annotations want them. ArgumentsInvalid: it does not take
