@@ -18,7 +18,7 @@ def marked(took_s: float = 2 * SLOW_S, dead_rows: int = MANY_DEAD_ROWS) -> tuple
     """After one look that took so long past so many rows, and found nothing more of two priorities."""
     watch = Watch()
     marks = LowWaterMarks(now_s=watch)
-    assert marks.for_claim_ms(QUEUE, [1, 2]) == [0, 0]
+    assert marks.for_claim_ms(QUEUE, [1, 2], NOW_MS) == [0, 0]
     marks.note_look(QUEUE, took_s, lambda: dead_rows)
     marks.named(NAME, QUEUE)
     marks.passed(QUEUE, {1: NOW_MS, 2: NOW_MS - 500})
@@ -37,12 +37,12 @@ def test_a_quick_look_marks_nothing_and_asks_for_nothing() -> None:
 def test_a_slow_look_past_few_dead_rows_marks_nothing() -> None:
     marks, _ = marked(dead_rows=MANY_DEAD_ROWS - 1)
     assert not marks
-    assert marks.for_claim_ms(QUEUE, [1]) == [0]
+    assert marks.for_claim_ms(QUEUE, [1], NOW_MS) == [0]
 
 
 def test_looks_begin_a_margin_before_what_was_passed() -> None:
     marks, _ = marked()
-    assert marks.for_claim_ms(QUEUE, [1, 2, 3]) == [NOW_MS - MARGIN_MS, NOW_MS - 500 - MARGIN_MS, 0]
+    assert marks.for_claim_ms(QUEUE, [1, 2, 3], NOW_MS) == [NOW_MS - MARGIN_MS, NOW_MS - 500 - MARGIN_MS, 0]
     assert marks.begins_of_name_ms(NAME, 1) == marks.begins_ms(QUEUE, 1) == NOW_MS - MARGIN_MS
     assert marks.begins_of_name_ms("other", 1) == marks.begins_ms(QUEUE + 1, 1) == 0
     marks.passed(QUEUE, {1: NOW_MS - 10_000})
@@ -53,10 +53,10 @@ def test_looks_from_the_front_take_a_share_of_the_time_and_come_each_second_at_l
     for took_s, again_s in ((2 * SLOW_S, SHARE * 2 * SLOW_S), (3.0, LONGEST_S)):
         marks, watch = marked(took_s)
         watch.at_s += again_s - 0.001
-        assert any(marks.for_claim_ms(QUEUE, [1]))
+        assert any(marks.for_claim_ms(QUEUE, [1], NOW_MS))
         watch.at_s += 0.002
-        assert marks.for_claim_ms(QUEUE, [1]) == [0]
-        assert any(marks.for_claim_ms(QUEUE, [1])), "one claim looks, and others do not wait for it"
+        assert marks.for_claim_ms(QUEUE, [1], NOW_MS) == [0]
+        assert any(marks.for_claim_ms(QUEUE, [1], NOW_MS)), "one claim looks, and others do not wait for it"
 
 
 def test_a_quick_look_from_the_front_ends_it() -> None:
@@ -71,3 +71,10 @@ def test_a_job_that_is_pending_before_a_mark_is_looked_for_at_once() -> None:
         marks, _ = marked()
         marks.pending_again(QUEUE, run_after_ms)
         assert marks.begins_ms(QUEUE, 1) == begins_ms
+
+
+def test_a_mark_of_a_clock_that_was_set_back_is_forgotten() -> None:
+    marks, _ = marked()
+    assert marks.for_claim_ms(QUEUE, [1, 2], NOW_MS - 3_600_000) == [0, 0]
+    marks.passed(QUEUE, {1: NOW_MS - 3_600_000})
+    assert marks.begins_ms(QUEUE, 1) == NOW_MS - 3_600_000 - MARGIN_MS

@@ -68,12 +68,16 @@ class LowWaterMarks:
         """The same for a queue that a claim has named."""
         return self.begins_ms(self._ids.get(queue, 0), priority) if self._queues else 0
 
-    def for_claim_ms(self, queue_id: int, priorities: Iterable[int]) -> list[int]:
-        """Of each priority; all 0 where it is time to look from the front, which is then left to this claim."""
+    def for_claim_ms(self, queue_id: int, priorities: Iterable[int], now_ms: int) -> list[int]:
+        """Of each priority; all 0 where it is time to look from the front, which is then left to this claim. Marks that
+        a clock made which was ahead, and was set back, are forgotten.
+        """
         if not self._queues:
             return [0 for _ in priorities]
         with self._lock:
             queue = self._queues.get(queue_id)
+            if queue is not None and any(ms > now_ms for ms in queue.begins_ms.values()):
+                queue.begins_ms.clear()
             if queue is not None and self._now_s() < queue.look_s:
                 return [queue.begins_ms.get(priority, 0) for priority in priorities]
             if queue is not None:

@@ -170,7 +170,7 @@ class PostgresSession(Session):
     def candidates(self, queue_id: int, priorities: Sequence[int], limit: int, now_ms: int) -> list[Row]:
         if not self._locking:
             return self._candidates(queue_id, priorities, [0] * len(priorities), limit, now_ms)
-        begins_ms = self._marks.for_claim_ms(queue_id, priorities)
+        begins_ms = self._marks.for_claim_ms(queue_id, priorities, now_ms)
         began_s = time.perf_counter()
         rows = self._candidates(queue_id, priorities, begins_ms, limit, now_ms, "FOR UPDATE SKIP LOCKED")
         if not any(begins_ms):
