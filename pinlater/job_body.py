@@ -90,12 +90,12 @@ def unreadable_text(error: Exception) -> str:
     >>> unreadable_text(RecursionError("maximum recursion depth exceeded"))
     'it is nested too deep'
     >>> unreadable_text(UnicodeDecodeError("utf-8", b"abc", 1, 2, "invalid start byte"))
-    'byte 1 of a text is not UTF-8'
+    'a text in it is not UTF-8'
     """
     if isinstance(error, RecursionError):
         return "it is nested too deep"
-    if isinstance(error, UnicodeDecodeError):
-        return f"byte {error.start} of a text is not UTF-8"
+    if isinstance(error, UnicodeDecodeError) or str(error) == "Invalid UTF-8 encoded string":  # msgspec 0.22 and 0.23
+        return "a text in it is not UTF-8"
     return str(error)
 
 

@@ -182,7 +182,7 @@ def json_mistake(text: bytes) -> str:
     >>> json_mistake(b'{"user": 1}'), json_mistake(b"[1")
     ('', 'Input data was truncated')
     >>> json_mistake(bytes([34, 255, 34]))
-    'byte 0 of a text is not UTF-8'
+    'a text in it is not UTF-8'
     """
     try:
         if len(text) <= STEP_BYTES:
