@@ -348,6 +348,15 @@ def test_a_rollback_leaves_what_was_answered_before() -> None:
     assert not judged(*DONE, NoteRow(50, "rollback", "1", 10), claim(60, "A")).is_explained
 
 
+def test_a_job_that_was_seen_first_when_it_had_ended_may_go_when_its_time_is_over() -> None:
+    """Its time to live counts from its end, and not from the look."""
+    lost = [*DEFAULTS, enqueue(0, "A"), NoteRow(50, "lost", "1")]
+    seen = look(80_000, "A", JobState.SUCCEEDED, finishedAtMillis=ms(3_000))
+    assert not judged(*lost, seen, look(89_000, "A", None)).is_explained
+    assert judged(*lost, seen, look(90_000, "A", None)).is_explained
+    assert judged(*lost, look(80_000, "A", JobState.SUCCEEDED), look(81_000, "A", None)).is_explained
+
+
 def test_times_of_servers_may_differ_by_the_tolerance() -> None:
     early = [enqueue(0, "A", runAfterTimestampMillis=ms(60)), claim(59, "A", run_after_s=60)]
     assert judged(*early, tolerance_ms=1_000).is_explained

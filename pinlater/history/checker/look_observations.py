@@ -50,6 +50,9 @@ class Seen(NamedTuple):
     lacks_result: bool = False
     """It has none, and was not left out for its size."""
 
+    ended_ms: float = 0.0
+    """0: long ago, for all that the answer says."""
+
 
 def seen_job(info: Mapping[str, Any]) -> Seen | None:
     """A job as an answer shows it; None: in no state that is known."""
@@ -67,6 +70,7 @@ def seen_job(info: Mapping[str, Any]) -> Seen | None:
         bool(info.get("cancelled")),
         bool(info.get("movedTo")),
         "result" not in info and not info.get("resultLeftOut"),
+        info.get("finishedAtMillis") or 0.0,
     )
 
 
@@ -173,7 +177,7 @@ class ObservedLookup(Observation):
             # nobody knows how its claim is kept, or who has it
             return State(Phase.UNKNOWN)
         attempts = None if around.is_foreign or seen.phase not in OPEN else seen.attempts
-        ended_ms = at_ms if seen.phase in ENDED else -inf
+        ended_ms = min(seen.ended_ms, at_ms) if seen.phase in ENDED else -inf
         body = None if around.is_foreign else seen.body
         return State(seen.phase, at_ms, attempts=attempts, body=body, result=seen.result, ended_ms=ended_ms)
 
