@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from pinlater.backends.extended import Offered, OfferOutcome
 from pinlater.errors import EnqueueRejected, PinLaterError, RequestInvalid
-from pinlater.model import EnqueuedJobs, EnqueueOutcome, ExtendedJob
+from pinlater.model import EnqueuedJobs, EnqueueOutcome, ExtendedJob, parse_descriptor
 from pinlater.queues.settings import QueueSettings
 from pinlater.service.longpoll import LongPolls
 from pinlater.service.service_context import ServiceContext
@@ -49,7 +49,8 @@ class ExtendedEnqueue:
         outcomes = [each.outcome for each in offered]
         self._count(queue, jobs, outcomes)
         times_ms = [each.ready_at_ms for each in offered if each.ready_at_ms is not None]
-        self._events.ready_at(queue, times_ms, now_ms)
+        ref = parse_descriptor(offered[0].descriptor) if len(offered) == 1 else None
+        self._events.ready_at(queue, times_ms, now_ms, "" if ref is None else ref.shard)
         descriptors = [each.descriptor for each in offered]
         if outcomes.count(_STORED) == len(outcomes):
             return EnqueuedJobs(descriptors)

@@ -15,21 +15,23 @@ from pinlater.shards.handle import ShardHandle
 class JobEvents:
     """The events of one service's jobs. `LongPolls` listens to `on_ready` and `freed`, `EndWaits` to `ended`."""
 
-    on_ready: Callable[[str, int, Sequence[int]], None]
+    on_ready: Callable[[str, int, Sequence[int], str], None]
     freed: Callable[[str], None]
     """Fewer jobs of this queue are in progress."""
 
     ended: Callable[[str, str, Iterable[int]], None]
     """These jobs may have ended: the shard, the queue, the ids."""
 
-    def ready(self, queue: str, now: int, later_ms: Sequence[int] = ()) -> None:
-        """So many jobs of this queue may be handed out now, and others at these times."""
-        self.on_ready(queue, now, later_ms)
+    def ready(self, queue: str, now: int, later_ms: Sequence[int] = (), shard_id: str = "") -> None:
+        """So many jobs of this queue may be handed out now, and others at these times; `shard_id`: the shard of all of
+        them, if that is known.
+        """
+        self.on_ready(queue, now, later_ms, shard_id)
 
-    def ready_at(self, queue: str, times_ms: Sequence[int], now_ms: int) -> None:
+    def ready_at(self, queue: str, times_ms: Sequence[int], now_ms: int, shard_id: str = "") -> None:
         """Jobs of this queue may be handed out at these times, some of which have come."""
         later_ms = [time_ms for time_ms in times_ms if time_ms > now_ms]
-        self.on_ready(queue, len(times_ms) - len(later_ms), later_ms)
+        self.on_ready(queue, len(times_ms) - len(later_ms), later_ms, shard_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,7 @@ class ShardNews:
     _events: JobEvents
 
     def jobs_freed(self, queue: str, run_after_ms: Sequence[int]) -> None:
-        self._events.ready_at(queue, run_after_ms, self._clock.now_ms())
+        self._events.ready_at(queue, run_after_ms, self._clock.now_ms(), self._member.shard.shard_id)
 
     def store_moved(self) -> None:
         self._member.health.probe_now()

@@ -31,7 +31,17 @@ from pinlater.errors import (
 )
 from pinlater.extended_limits import extended_jobs
 from pinlater.metrics import Metrics
-from pinlater.model import Ack, AckOutcome, BoundClaim, Checkpoint, ConnectionRef, Job, RequestContext, any_reporting
+from pinlater.model import (
+    Ack,
+    AckOutcome,
+    BoundClaim,
+    Checkpoint,
+    ConnectionRef,
+    Job,
+    RequestContext,
+    any_reporting,
+    parse_descriptor,
+)
 from pinlater.service.connection_claims import ConnectionClaims
 from pinlater.service.descriptors import with_result_too_large
 from pinlater.service.end_waits import EndWaits
@@ -135,8 +145,10 @@ class JobLifecycle:
                     raise
                 return await self.overflow.enqueue_extended(queue, extended, context, refusal)
         try:
-            storing = self._router.enqueue(queue, checked, now_ms)
-            descriptors = await self._long_polls.claim_behind(queue, ready, settings, storing)
+            handles = self._router.taking_jobs()
+            storing = self._router.enqueue(queue, checked, now_ms, handles)
+            shard_id = handles[0].shard.shard_id
+            descriptors = await self._long_polls.claim_behind(queue, ready, settings, storing, shard_id)
         except (NoHealthyShards, NothingStored) as refusal:
             if self.overflow is None:
                 raise
@@ -149,7 +161,10 @@ class JobLifecycle:
                 self._metrics.add(amount, "jobs_enqueued", queue, priority)
         if max_pending is not None:
             self._pending.added(queue, len(checked))
-        self._long_polls.jobs_ready(queue, ready, later_ms)
+        if len(handles) > 1 and self._long_polls.poller(queue) is not None:  # the first may have stored nothing
+            ref = parse_descriptor(descriptors[0])
+            shard_id = "" if ref is None else ref.shard
+        self._long_polls.jobs_ready(queue, ready, later_ms, shard_id)
         return descriptors
 
     def _reject(self, queue: str, error: PinLaterError) -> NoReturn:
@@ -276,7 +291,7 @@ class JobLifecycle:
             if self._end_waits.waiters:
                 self._end_waits.acked(queue, shard_id, acks, results)
             if acks.has_failures:
-                self._long_polls.jobs_ready(queue, *requeue_times(acks, results, prepared.now_ms))
+                self._long_polls.jobs_ready(queue, *requeue_times(acks, results, prepared.now_ms), shard_id)
         if carried_out:
             if prepared.bound and not prepared.errors.count:
                 self._connection_claims.drop(prepared.bound)

@@ -50,7 +50,7 @@ class Requeuer:
             back = await self._router.requeue(queue, shard_id, claimed, self._clock.now_ms())
             self._metrics.add(back, "jobs_given_back", queue)
             self._limits.refund_tokens(queue, back)
-            self._events.ready(queue, back)
+            self._events.ready(queue, back, (), shard_id)
 
     async def requeue_undelivered(self, jobs: Sequence[Unreceived]) -> None:
         """Jobs whose answer nobody received, where their claims stand as they were made, and not too often in a row."""
@@ -67,7 +67,7 @@ class Requeuer:
                     self._metrics.add(back, "jobs_undelivered", queue)
                     _log.info("jobs_undelivered", queue=queue, shard=shard_id, jobs=back)
                     self._limits.refund_tokens(queue, back)
-                    self._events.ready(queue, back)
+                    self._events.ready(queue, back, (), shard_id)
                     self._events.freed(queue)
 
     async def _undelivered_on(self, queue: str, shard_id: str, claims: Sequence[UnrenewedClaim]) -> int:

@@ -84,16 +84,24 @@ class Router:
 
     # -- the life of a job -------------------------------------------------------------------------------------------
 
-    async def enqueue(self, queue: str, jobs: Sequence[Job], now_ms: int) -> list[str]:
-        """All the jobs on one shard, chosen at random; another one only where the first surely stored nothing."""
+    def taking_jobs(self) -> list[ShardHandle]:
+        """The shards that take jobs now, in a random order. NoHealthyShards."""
         handles = self.members.healthy()
         if len(handles) != 1 or not handles[0].takes_jobs:
             handles = [handle for handle in self._healthy() if handle.takes_jobs]
             if not handles:
                 raise self._none_takes_jobs()
             random.shuffle(handles)
+        return handles
+
+    async def enqueue(
+        self, queue: str, jobs: Sequence[Job], now_ms: int, handles: Sequence[ShardHandle] = ()
+    ) -> list[str]:
+        """All the jobs on one shard, the first of `handles` or of `taking_jobs`; another one only where those before it
+        surely stored nothing.
+        """
         failures: list[PinLaterError] = []
-        for handle in handles:
+        for handle in handles or self.taking_jobs():
             try:
                 return await handle.shard.enqueue(queue, jobs, now_ms)
             except (NothingStored, QueueNotFound) as error:
@@ -199,12 +207,12 @@ class Router:
         return self.claims.claim(queue, requests, now_ms, coverage=coverage, enforce_quota=enforce_quota)
 
     def claim_at(
-        self, handles: Collection[ShardHandle], queue: str, requests: Sequence[ClaimRequest], now_ms: int
+        self, shard_ids: Collection[str], queue: str, requests: Sequence[ClaimRequest], now_ms: int
     ) -> Coroutine[Any, Any, list[list[DequeuedJob]]]:
         """As `claim`, for a caller who knows that only these shards have jobs; from all shards where none is given, or
         none of them can be used.
         """
-        usable = [handle for handle in self.members.healthy() if handle in handles]
+        usable = [handle for handle in self.members.healthy() if handle.shard.shard_id in shard_ids]
         if len(usable) == 1:
             return usable[0].shard.claim(queue, requests, now_ms)
         if not usable:

@@ -19,7 +19,7 @@ SUFFIXES = {".py", ".sql", ".lua", ".html", ".thrift"}
 
 FILES = {
     "cancel_requested_by": (11, "the interface, the model, three kinds of store, and what people are shown"),
-    "finished_at_ms": (26, "the same, where jobs are also found, sorted and charted by it"),
+    "finished_at_ms": (27, "the same, where jobs are also found, sorted and charted by it; the checker of histories"),
     "getTokens": (9, "the interface, Api, the service, its row of methods, the client twice, HTTP, the command"),
     "retry_failed or retryFailedJobs": (19, "the same, three kinds of store, and the checker of histories"),
 }

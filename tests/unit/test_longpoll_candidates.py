@@ -8,7 +8,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from pinlater.backends.base import UNKNOWN_CHANGE, Notification, OnNotification
-from pinlater.model import DequeuedJob, Job
+from pinlater.errors import NothingStored
+from pinlater.model import Ack, DequeuedJob, ExtendedJob, Job
 from pinlater.service import ServiceSettings
 from pinlater.shards.handle import ShardHandle
 from tests.unit.breaking import until_quiet
@@ -80,6 +81,51 @@ async def test_only_the_shard_that_told_of_a_job_is_asked_for_it() -> None:
         (job,) = await waiting
         assert job.body == b"x"
         assert told.asked() == [False, True, False]
+
+
+async def test_a_job_of_this_server_is_claimed_from_the_shard_that_it_went_to() -> None:
+    async with telling() as told, asyncio.timeout(60):
+        for number in range(5):
+            waiting = await told.waiting()
+            await told.at.service.enqueue("mail", [Job(b"%d" % number)])
+            (job,) = await waiting
+            assert job.body == b"%d" % number
+            went_to = [store.begun["enqueue"] == 1 for store in told.at.stores]
+            assert went_to.count(True) == 1
+            assert told.asked() == went_to
+
+
+async def test_a_job_that_its_first_shard_did_not_take_is_claimed_from_the_one_that_did() -> None:
+    async with telling() as told, asyncio.timeout(60):
+        for number in range(5):
+            waiting = await told.waiting()
+            for store in told.at.stores[:2]:
+                store.failures["enqueue"].append(NothingStored("gone"))
+            await told.at.service.enqueue("mail", [Job(b"%d" % number)])
+            (job,) = await waiting
+            assert job.body == b"%d" % number
+            for store in told.at.stores:
+                store.failures["enqueue"].clear()
+
+
+async def test_a_retry_is_claimed_from_the_shard_of_its_job() -> None:
+    async with telling() as told, asyncio.timeout(60):
+        await told.put(1, b"x")
+        (job,) = await told.at.dequeue(1)
+        waiting = await told.waiting()
+        await told.at.service.ack("mail", [], [Ack(job.descriptor, claim_descriptor=job.claim_descriptor)])
+        (again,) = await waiting
+        assert again.descriptor == job.descriptor
+        assert told.asked() == [False, True, False]
+
+
+async def test_a_job_with_a_key_is_claimed_from_its_home() -> None:
+    async with telling() as told, asyncio.timeout(60):
+        waiting = await told.waiting()
+        (descriptor,) = await told.at.service.enqueue("mail", [ExtendedJob(b"x", dedupe_key="k")])
+        (job,) = await waiting
+        assert job.descriptor == descriptor
+        assert told.asked().count(True) == 1
 
 
 async def test_a_job_that_somebody_else_took_costs_one_call_and_the_next_one_is_found() -> None:

@@ -5,7 +5,8 @@ a queue is empty to it, and a shard no candidate, only where each later job woul
 (tests/unit/test_known_queue.py).
 
 Where stores notify of jobs, a poller that found all shards empty need not ask all of them whenever one gets a job: the
-one that notified is enough. Else every process that waits for the queue would ask every shard for every job. This holds
+one that notified, or that this process gave the job to, is enough. Else every process that waits for the queue would
+ask every shard for every job. This holds
 as long as everybody who waits was waiting at the moment when all were empty, or has asked all shards itself
 (decision 3 in docs/semantics.md: order over shards).
 """
@@ -15,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from pinlater.service.queue_limits import Throttle
-from pinlater.shards.handle import ShardHandle
 
 SOME_JOBS = 1_000
 """How many jobs are expected where nobody said how many there are."""
@@ -64,23 +64,23 @@ class KnownQueue:
             -1
         )  # so many events there had been at the last poll, which found nothing; -1: there may be jobs
         self._trusted_until_s = 0.0
-        self._candidates: set[ShardHandle] | None = None  # have notified since all were empty; None: any may have jobs
+        self._candidates: set[str] | None = None  # ids of those that got jobs since all were empty; None: any may have
         self.changes = 0
         """How often `_candidates` may have got more: for `found_all_empty`, as it was before all shards were asked."""
         self._time_s = time_s
 
     # -- events ------------------------------------------------------------------------------------------------------
 
-    def expect(self, jobs: int, shard: ShardHandle | None = None) -> bool:
-        """So many jobs became eligible on this shard, or on one that is not known. Whether that is of use to waiters:
-        not while the queue is throttled.
+    def expect(self, jobs: int, shard_id: str = "") -> bool:
+        """So many jobs became eligible on this shard, or ("") on one that is not known. Whether that is of use to
+        waiters: not while the queue is throttled.
         """
         self.events += 1
         self.changes += 1
-        if shard is None:
+        if not shard_id:
             self._candidates = None
         elif self._candidates is not None:
-            self._candidates.add(shard)
+            self._candidates.add(shard_id)
         if self.throttled_until_s and self.throttled_for() > 0:
             return False
         self.ready_estimate += jobs
@@ -155,8 +155,10 @@ class KnownQueue:
         """The claim takes what was expected."""
         self.ready_estimate, self._empty_at = 0, -1
 
-    def take_candidates(self) -> set[ShardHandle]:
-        """The shards to ask now; none: all. They count as empty from now on, unless `give_back` returns them."""
+    def take_candidates(self) -> set[str]:
+        """The ids of the shards to ask now; none: all. They count as empty from then on, until `give_back` returns
+        them.
+        """
         candidates = self._candidates
         if not candidates:
             self._candidates = None
@@ -164,7 +166,7 @@ class KnownQueue:
         self._candidates = set()
         return candidates
 
-    def give_back(self, candidates: Iterable[ShardHandle]) -> None:
+    def give_back(self, candidates: Iterable[str]) -> None:
         """These had jobs, and may have more."""
         if self._candidates is not None:
             self._candidates.update(candidates)

@@ -28,7 +28,6 @@ from pinlater.service.longpoll.wait_queue import Ticket, Waiter, fresh
 from pinlater.service.queue_limits import Throttle, is_limited
 from pinlater.service.requeuer import Requeuer
 from pinlater.service.service_context import ServiceContext
-from pinlater.shards.handle import ShardHandle
 from pinlater.shared_pool import SharedPool
 
 R = TypeVar("R")
@@ -89,12 +88,12 @@ class LongPolls:
 
     # -- what wakes a poller -----------------------------------------------------------------------------------------
 
-    def jobs_ready(self, queue: str, now: int, later_ms: Sequence[int] = (), shard: ShardHandle | None = None) -> None:
-        """So many jobs are eligible, and others will be at these times; `shard`: where, if that is known."""
+    def jobs_ready(self, queue: str, now: int, later_ms: Sequence[int] = (), shard_id: str = "") -> None:
+        """So many jobs are eligible, and others will be at these times; `shard_id`: where, if that is known."""
         if now > 0:
             self._wakeups += 1
             poller = self._pollers.get(queue)
-            if poller is not None and poller.known.expect(now, shard):
+            if poller is not None and poller.known.expect(now, shard_id):
                 poller.notify()
         if later_ms and self._due.add(queue, later_ms):
             poller = self._pollers.get(queue)
@@ -102,10 +101,11 @@ class LongPolls:
                 poller.due_changed()
 
     def claim_behind(
-        self, queue: str, jobs: int, settings: QueueSettings, enqueue: Coroutine[Any, Any, R]
+        self, queue: str, jobs: int, settings: QueueSettings, enqueue: Coroutine[Any, Any, R], shard_id: str = ""
     ) -> Coroutine[Any, Any, R]:
         """The enqueue of so many eligible jobs, with the claim of the waiters sent right behind it, in the same write
-        or transaction of the store, where that keeps the order. The jobs are to be announced as any others.
+        or transaction of the store, where that keeps the order. The jobs are to be announced as any others. `shard_id`:
+        the one that is tried first, if that is known.
         """
         poller = self._pollers.get(queue)
         if (
@@ -117,22 +117,24 @@ class LongPolls:
             return enqueue
         if not jobs or not self._keeps_order or is_limited(settings):
             return enqueue
-        return self._with_claim(poller, jobs, enqueue)
+        if jobs == 1 and not shard_id and self._context.router.has_several_shards():
+            return enqueue  # the announcement names its shard, which alone is asked then
+        return self._with_claim(poller, jobs, enqueue, shard_id)
 
-    async def _with_claim(self, poller: QueuePoller, jobs: int, enqueue: Coroutine[Any, Any, R]) -> R:
+    async def _with_claim(self, poller: QueuePoller, jobs: int, enqueue: Coroutine[Any, Any, R], shard_id: str) -> R:
         try:
-            return await after_first_suspend(enqueue, partial(poller.expect_inflight, jobs))
+            return await after_first_suspend(enqueue, partial(poller.expect_inflight, jobs, shard_id))
         except BaseException:
             if poller.known.expect(jobs):  # whether they were stored or not: a claim tells
                 poller.notify()
             raise
 
-    def on_event(self, queue: str, event: Notification, shard: ShardHandle | None = None) -> None:
+    def on_event(self, queue: str, event: Notification, shard_id: str = "") -> None:
         """A store, that of this shard, reports what another process did, or that it may have done something."""
         if event == UNKNOWN_CHANGE:
             self.on_subscription_changed(queue)
         else:
-            self.jobs_ready(queue, event.ready, () if event.due_ms is None else (event.due_ms,), shard)
+            self.jobs_ready(queue, event.ready, () if event.due_ms is None else (event.due_ms,), shard_id)
 
     def on_subscription_changed(self, queue: str) -> None:
         """The stores begin or cease to report on a queue: what happened just before may not have been reported."""

@@ -98,11 +98,11 @@ class QueuePoller:
             if not wakeup.done():
                 wakeup.set_result(None)
 
-    def expect_inflight(self, jobs: int) -> None:
-        """So many jobs are on their way to the store, ahead of any claim that begins now. They are announced later. For
-        a poller that rests in IDLE: it claims at once.
+    def expect_inflight(self, jobs: int, shard_id: str) -> None:
+        """So many jobs are on their way to this shard, or ("") to one that is not known, ahead of any claim that begins
+        now. They are announced later. For a poller that rests in IDLE: it claims at once.
         """
-        self.known.expect(jobs)
+        self.known.expect(jobs, shard_id)
         self.inflight_jobs = jobs
         self.notify()
         self.inflight_jobs = 0
@@ -401,7 +401,7 @@ class QueuePoller:
         self._answer(batch, claimed)
 
     async def _claim_at_candidates(self, requests: Sequence[ClaimRequest]) -> list[list[DequeuedJob]]:
-        """Claim at the shards that notified of jobs, or at all; what that finds is what is known then."""
+        """Claim at the shards that got jobs, or at all; what that finds is what is known then."""
         context, known = self._context, self.known
         if not (is_subscribed := context.subscriptions.is_subscribed(self.queue)):
             known.forget_shards()

@@ -34,7 +34,7 @@ _MAX_QUEUES = 10_000
 class QueueEvents(Protocol):
     """Receives the events of queues (LongPolls)."""
 
-    def on_event(self, queue: str, event: Notification, shard: ShardHandle | None = None) -> None:
+    def on_event(self, queue: str, event: Notification, shard_id: str = "") -> None:
         """A store, that of this shard, reports what another process did, or that it may have done something."""
 
     def on_subscription_changed(self, queue: str) -> None:
@@ -126,7 +126,7 @@ class Subscriptions:
         if self._is_closed:
             return
         if event is not None:
-            self._listener.on_event(queue, event, member)
+            self._listener.on_event(queue, event, member.shard.shard_id)
             return
         if (queue, member) in self._requests:  # the answer that it is subscribed is still to be read, and is old then
             self._broken.add((queue, member))

@@ -20,17 +20,20 @@ class _Case(NamedTuple):
     processes: int
     servers: int
     goals: tuple[Goal, Goal]
+    shards: int = 1
+    """Places of one store."""
 
     @property
     def name(self) -> str:
         others = {(1, 1): "", (2, 1): ", two processes", (1, 2): ", two servers"}
-        return self.store + others[self.processes, self.servers]
+        return self.store + others[self.processes, self.servers] + (", four shards" if self.shards > 1 else "")
 
 
 CASES = (
     _Case("redis", 1, 1, SOON),
     _Case("redis", 2, 1, SOON),
     _Case("redis", 1, 2, SOON),
+    _Case("redis", 1, 1, SOON, shards=4),
     _Case("sqlite", 1, 1, SOON),
     _Case("mysql", 1, 1, POLLED),
     _Case("mysql", 2, 1, POLLED),
@@ -58,8 +61,8 @@ def measure(run: Run) -> Iterator[Figure]:
 
 def _times(run: Run, case: _Case) -> tuple[list[float], dict[str, float]]:
     with stand(run, case.store) as store, ExitStack() as ending:
-        url = store.fresh()
-        servers = [ending.enter_context(served([url], case.processes)) for _ in range(case.servers)]
+        urls = [store.fresh() for _ in range(case.shards)]
+        servers = [ending.enter_context(served(urls, case.processes)) for _ in range(case.servers)]
         pids = [pid for server in servers for pid in server.pids().values()]
         enqueue_at = servers[-1].address
         program = Program("pickup_worker", server=servers[0].address, enqueue_at=enqueue_at, jobs=run.sizes.jobs(JOBS))
