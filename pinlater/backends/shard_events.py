@@ -34,6 +34,11 @@ class ShardEvents(Protocol):
     def store_moved(self) -> None:
         """Another machine has taken over the store. What went wrong with the former says nothing of it."""
 
+    def claims_at_once(self, queue: str, jobs: int) -> bool:
+        """Whether callers of this process wait who claim so many jobs of this queue as soon as they are stored: then a
+        store need not notify others of them, unless they are left.
+        """
+
 
 class NoEvents:
     """Hears nothing."""
@@ -43,3 +48,6 @@ class NoEvents:
     def jobs_ended(self, queue: str, ids: Sequence[int]) -> None: ...
 
     def store_moved(self) -> None: ...
+
+    def claims_at_once(self, queue: str, jobs: int) -> bool:
+        return False

@@ -13,9 +13,14 @@ from pinlater.shards.handle import ShardHandle
 
 
 class JobEvents:
-    """The events of one service's jobs. `LongPolls` listens to `on_ready` and `freed`, `EndWaits` to `ended`."""
+    """The events of one service's jobs. `LongPolls` listens to `on_ready` and `freed`, and answers `claims_at_once`;
+    `EndWaits` listens to `ended`.
+    """
 
     on_ready: Callable[[str, int, Sequence[int], str], None]
+    claims_at_once: Callable[[str, int], bool]
+    """Whether callers wait who claim so many jobs of this queue as soon as they are stored."""
+
     freed: Callable[[str], None]
     """Fewer jobs of this queue are in progress."""
 
@@ -47,6 +52,9 @@ class ShardNews:
 
     def store_moved(self) -> None:
         self._member.health.probe_now()
+
+    def claims_at_once(self, queue: str, jobs: int) -> bool:
+        return self._events.claims_at_once(queue, jobs)
 
     def jobs_ended(self, queue: str, ids: Sequence[int]) -> None:
         self._events.ended(self._member.shard.shard_id, queue, ids)

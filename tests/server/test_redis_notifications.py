@@ -9,6 +9,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import pytest
 import redis
 
+from pinlater.backends.base import ClaimRequest, NoEvents, Notification
+from pinlater.backends.deferred_notifications import MOST_JOBS
 from pinlater.backends.redis import RedisShard
 from pinlater.clock import SystemClock
 from pinlater.model import DequeuedJob, DequeueRequest, Job, RequestContext
@@ -17,6 +19,7 @@ from pinlater.shards.handle import ShardHandle
 from pinlater.shards.resilience import ResilientShard
 from pinlater.shards.router import Router
 from pinlater.shards.shard_set import ShardSet
+from tests.queues import make_queue
 from tests.stores.places import Places
 from tests.stores.redis_server import RedisServer
 
@@ -122,6 +125,104 @@ async def test_what_happens_while_the_subscription_is_cut_is_found_and_then_it_i
         at = await waiting(one)
         await other.enqueue("mail", [Job(b"after")])
         assert (await soon(at)).body == b"after"
+
+
+async def test_a_job_that_a_caller_at_its_own_server_takes_is_told_to_no_other(redis_places: Places) -> None:
+    async with services(redis_places.fresh()) as (one, other):
+        elsewhere = await waiting(other)
+        poller = other.long_polls.poller("mail")
+        assert poller is not None
+        events = poller.known.events
+        for number in range(5):
+            at = await waiting(one)
+            await one.enqueue("mail", [Job(b"%d" % number)])
+            assert (await soon(at)).body == b"%d" % number
+        await one.enqueue("mail", [Job(b"for the other")])
+        assert (await soon(elsewhere)).body == b"for the other"
+        assert poller.known.events == events + 1
+
+
+class Store:
+    """One process's shard, at which a caller waits who claims at once what comes, and what another process hears."""
+
+    def __init__(self, url: str) -> None:
+        self.shard, self._other = RedisShard(url, "1"), RedisShard(url, "1")
+        self.heard: asyncio.Queue[Notification | None] = asyncio.Queue()
+        self.now_ms = SystemClock().now_ms()
+
+    async def __aenter__(self) -> Store:
+        for shard in (self.shard, self._other):
+            await shard.open()
+        await make_queue(self.shard, "mail", self.now_ms)
+        self.shard.events = Claiming()
+        assert await self.shard.subscribe("mail", lambda event: None)
+        assert await self._other.subscribe("mail", self.heard.put_nowait)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.shard.close()
+        await self._other.close()
+
+    async def enqueue(self, *jobs: Job) -> list[str]:
+        return await self.shard.enqueue("mail", jobs, self.now_ms)
+
+    async def claim(self, limit: int) -> int:
+        request = ClaimRequest(f"claim {limit}", limit, (1, 2, 3), 60_000, 1_000_000)
+        (jobs,) = await self.shard.claim("mail", [request], self.now_ms)
+        return len(jobs)
+
+    async def hears(self) -> Notification | None:
+        return await asyncio.wait_for(self.heard.get(), WITHIN_S)
+
+
+class Claiming(NoEvents):
+    def claims_at_once(self, queue: str, jobs: int) -> bool:
+        return True
+
+
+async def test_of_what_was_claimed_a_moment_later_nobody_is_told(redis_places: Places) -> None:
+    async with Store(redis_places.fresh()) as at:
+        await at.enqueue(Job(b"1"), Job(b"2"))
+        assert await at.claim(2) == 2
+        at.shard.deferred.publish_left()
+        await at.enqueue(Job(b"later", run_after_ms=at.now_ms + 60_000))  # of which all are told
+        assert await at.hears() == Notification(0, at.now_ms + 60_000)
+
+
+async def test_what_is_left_a_moment_later_is_told(redis_places: Places) -> None:
+    async with Store(redis_places.fresh()) as at:
+        await at.enqueue(Job(b"1"), Job(b"2"), Job(b"3"))
+        assert await at.claim(1) == 1
+        assert await at.hears() == Notification(2, None)
+        assert await at.claim(3) == 2
+        for body in (b"claimed", b"left"):
+            await at.enqueue(Job(body))
+            if body == b"claimed":
+                assert await at.claim(1) == 1
+        assert await at.hears() == Notification(1, None)
+
+
+async def test_many_jobs_are_told_at_once(redis_places: Places) -> None:
+    async with Store(redis_places.fresh()) as at:
+        await at.enqueue(*[Job(b"x")] * (MOST_JOBS + 1))
+        assert await at.claim(MOST_JOBS + 1) == MOST_JOBS + 1
+        assert await at.hears() == Notification(MOST_JOBS + 1, None)
+
+
+async def test_a_shard_that_closes_tells_what_is_left(redis_places: Places) -> None:
+    async with Store(redis_places.fresh()) as at:
+        await at.enqueue(Job(b"x"))
+        await at.shard.close()
+        assert await at.hears() == Notification(1, None)
+
+
+async def test_what_may_have_been_stored_is_told(redis_places: Places) -> None:
+    url = redis_places.fresh()
+    async with Store(url) as at:
+        storing = asyncio.create_task(at.enqueue(Job(b"x")))
+        await asyncio.sleep(0)
+        storing.cancel()
+        assert await at.hears() == Notification(1, None)
 
 
 def cut(url: str) -> None:

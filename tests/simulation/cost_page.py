@@ -76,13 +76,13 @@ def counted(sizes: Sequence[Size]) -> list[Cost]:
 
 
 def _count(size: Size) -> Cost:
-    """Large ones for a shorter time: they do as much in it."""
+    """Large ones for a shorter time: they do as much in it. Whole turns of the polls, which come each 1.5 s."""
     if size.servers <= 10:
         seconds, jobs = 10.0, (20, 100, 20, 20)
     elif size.servers <= 30:
-        seconds, jobs = 3.0, (5, 20, 20, 20)
+        seconds, jobs = 3.0, (5, 30, 20, 20)
     else:
-        seconds, jobs = 2.0, (3, 10, 3, 3)
+        seconds, jobs = 3.0, (5, 15, 3, 3)
     amounts = dict(zip(LOADS, jobs, strict=True))
     return cost(size.servers, size.shards, notifies=size.notifies, seconds=seconds, jobs=amounts)
 

@@ -128,21 +128,25 @@ class Meter:
             (messages - self._messages) / jobs,
         )
 
+    def cost_beyond(self, idle_per_s: Mapping[str, float], jobs: int) -> JobCost:
+        """As `job_cost`, with the polls beyond those that the idle cluster makes in the same time."""
+        usual = {name: idle_per_s.get(name, 0.0) * self.seconds() / jobs for name in POLLS}
+        cost = self.job_cost(jobs)
+        beyond = {name: made - usual.get(name, 0.0) for name, made in cost.calls.items()}
+        return replace(cost, calls={name: made for name, made in beyond.items() if made > 0})
+
 
 # -- the rates ---------------------------------------------------------------------------------------------------------
 
 
 async def lone(cluster: Cluster, workers: Workers, jobs: int, idle_per_s: Mapping[str, float]) -> JobCost:
-    """A job comes into the idle queue. Polls are those beyond what the idle cluster makes in the same time."""
+    """A job comes into the idle queue."""
     meter, delivered = Meter(cluster), workers.delivered
     for _ in range(jobs):
         await _enqueue(cluster.servers[0], 1)
         await asyncio.sleep(APART_S)
     await workers.until_delivered(delivered + jobs)
-    usual = {name: idle_per_s.get(name, 0.0) * meter.seconds() / jobs for name in POLLS}
-    cost = meter.job_cost(jobs)
-    beyond = {name: made - usual.get(name, 0.0) for name, made in cost.calls.items()}
-    return replace(cost, calls={name: made for name, made in beyond.items() if made > 0})
+    return meter.cost_beyond(idle_per_s, jobs)
 
 
 async def steady(cluster: Cluster, workers: Workers, jobs: int, idle_per_s: Mapping[str, float]) -> JobCost:
@@ -153,7 +157,7 @@ async def steady(cluster: Cluster, workers: Workers, jobs: int, idle_per_s: Mapp
         await _enqueue(random.choice(cluster.servers), 1)
         await asyncio.sleep(random.uniform(0.5, 1.5) / STEADY_PER_S)
     await workers.until_delivered(delivered + jobs)
-    return meter.job_cost(jobs)
+    return meter.cost_beyond(idle_per_s, jobs)
 
 
 async def backlog(

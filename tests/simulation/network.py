@@ -14,7 +14,8 @@ import asyncio
 import random
 import socket
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
@@ -24,7 +25,11 @@ from pathlib import Path
 from typing import Any
 
 from pinlater.backends.base import OPERATIONS, NoEvents, Notification, OnNotification, Shard, ShardEvents
+from pinlater.backends.deferred_notifications import MOST_JOBS, DeferredNotifications
+from pinlater.background_tasks import BackgroundTasks
 from pinlater.errors import NothingStored, OutcomeUnknown, PinLaterError
+from pinlater.model import Job
+from tests.simulation.calls import CLAIMS
 from tests.simulation.store import SimulatedStore
 from tests.simulation.virtual_time import as_process
 
@@ -271,10 +276,10 @@ class Network:
         made = self._remote[process, shard_id] = RemoteStore(self, process, shard_id)
         return made
 
-    def carry_out(self, process: str, shard_id: str, name: str, args: Any, kwargs: Any) -> Any:
+    def carry_out(self, process: str, shard_id: str, name: str, args: Any, kwargs: Any, notifies: bool) -> Any:
         """A call of a store, at the moment at which it arrives there."""
         store = self.stores[shard_id]
-        answer = store.call(name, args, kwargs, process)
+        answer = store.call(name, args, kwargs, process, notifies=notifies)
         if OPERATIONS[name].claims and not any(answer if name == "claim" else answer[1]):
             self.tally.empty_claims += 1
         if store.freed:
@@ -291,6 +296,12 @@ class Network:
             return False
         told[process] = on_event
         return True
+
+    async def publish_left(self, process: str, shard_id: str, queue: str, jobs: int) -> None:
+        """Jobs of which nobody was notified are still there."""
+        event = Notification(jobs, None)
+        with suppress(PinLaterError):
+            await self.call(process, shard_id, "publish", partial(self._publish, shard_id, queue, event, process))
 
     def _publish(self, shard_id: str, queue: str, event: Notification, by: str) -> None:
         loop = asyncio.get_running_loop()
@@ -324,6 +335,8 @@ class RemoteStore(Shard):
         self.shard_id = shard_id
         self.events: ShardEvents = NoEvents()
         self._network, self._process = network, process
+        self._deferred = DeferredNotifications(self._publish)
+        self._publishing = BackgroundTasks()
         for name in OPERATIONS:
             setattr(self, name, self._method(name))
 
@@ -332,16 +345,35 @@ class RemoteStore(Shard):
 
         async def call(*args: Any, **kwargs: Any) -> Any:
             label = f"{name} {args[0]}" if name.startswith("kv_") else name
-            answer = await network.call(
-                process, shard_id, label, partial(network.carry_out, process, shard_id, name, args, kwargs)
-            )
+            is_deferred = name == "enqueue" and self._defers(*args)
+            carry_out = partial(network.carry_out, process, shard_id, name, args, kwargs, not is_deferred)
+            try:
+                answer = await network.call(process, shard_id, label, carry_out)
+            except BaseException:
+                if is_deferred:
+                    self._publish(args[0], len(args[1]))
+                raise
             if isinstance(answer, _Freeing):
                 for queue, run_after_ms in answer.freed:
                     self.events.jobs_freed(queue, run_after_ms)
-                return answer.answer
+                answer = answer.answer
+            if is_deferred:
+                self._deferred.defer(args[0], answer)
+            elif name in CLAIMS:
+                for jobs in answer if name == "claim" else answer[1]:
+                    self._deferred.claimed(jobs)
             return answer
 
         return call
+
+    def _defers(self, queue: str, jobs: Sequence[Job], now_ms: int) -> bool:
+        """As on Redis: see `PubSub.defers`."""
+        if len(jobs) > MOST_JOBS or any(job.run_after_ms is not None and job.run_after_ms > now_ms for job in jobs):
+            return False
+        return self._network.stores[self.shard_id].notifies and self.events.claims_at_once(queue, len(jobs))
+
+    def _publish(self, queue: str, jobs: int) -> None:
+        self._publishing.start(self._network.publish_left(self._process, self.shard_id, queue, jobs))
 
     async def subscribe(self, queue: str, on_event: OnNotification | None) -> bool:
         return await self._network.subscribe(self._process, self.shard_id, queue, on_event)

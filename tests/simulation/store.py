@@ -78,7 +78,7 @@ class SimulatedStore:
 
     # -- calls ---------------------------------------------------------------------------------------------------------
 
-    def call(self, name: str, args: Sequence[Any], kwargs: dict[str, Any], by: str) -> Any:
+    def call(self, name: str, args: Sequence[Any], kwargs: dict[str, Any], by: str, *, notifies: bool = True) -> Any:
         """Carry out an operation for a process. Raises what it raises."""
         self.freed = []
         if self.full and name in TAKES_ROOM:
@@ -89,7 +89,7 @@ class SimulatedStore:
             return status._replace(now_ms=self.clock.now_ms(), full=self.full)
         if name == "kv_list":
             self.kv_bytes += sum(len(entry.body) for entry in answer.values())
-        elif self.notifies:
+        elif self.notifies and notifies:
             self._notify(name, args, answer, by)
         return answer
 

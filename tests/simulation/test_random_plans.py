@@ -62,6 +62,7 @@ def _holds(plan: str) -> None:
     assert ended.returncode == 0, f"{ended.stdout}\n{ended.stderr}\nagain: scripts/bench simulation --plan '{plan}'"
 
 
+@pytest.mark.timeout(4 * 3600)
 def test_a_thousand_random_plans_hold() -> None:
     """Of which each fifth lasts for up to half an hour."""
     plans = (draw(seed, WEIGHTS, most_minutes=30.0 if seed % 5 == 0 else MINUTES) for seed in RELEASE)

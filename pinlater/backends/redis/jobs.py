@@ -30,7 +30,7 @@ from pinlater.backends.base import (
     UnrenewedClaim,
 )
 from pinlater.backends.redis.claim_ends import PLACEHOLDER, expiry_rules, expiry_templates
-from pinlater.backends.redis.pubsub import announcement
+from pinlater.backends.redis.pubsub import PubSub, announcement
 from pinlater.backends.redis.records import (
     ID,
     Args,
@@ -55,15 +55,25 @@ _CLAIM_OUTCOMES = tuple(ClaimOutcome)
 _CANCEL_OUTCOMES = {ord(str(int(outcome))): outcome for outcome in CancelOutcome}
 
 
-class JobCommands(ScriptCaller):
+class JobCommands(PubSub):
     async def enqueue(self, queue: str, jobs: Sequence[Job], now_ms: int) -> list[str]:
         if not jobs:
             await self._store.call_queue("count_ready", queue, (queue, now_ms))
             return []
         args, priorities = enqueue_args(jobs, now_ms)
         notification = announcement(self._store.publisher_id, jobs, now_ms)
-        first = await self._store.call_queue("enqueue", queue, (queue, lowest_id(now_ms), notification, *args))
-        return descriptors(queue, self.shard_id, priorities, int(first), len(jobs))
+        is_deferred = self.defers(queue, jobs, notification)
+        try:
+            message = b"" if is_deferred else notification
+            first = await self._store.call_queue("enqueue", queue, (queue, lowest_id(now_ms), message, *args))
+        except BaseException:
+            if is_deferred:  # they may be stored
+                self.publish(queue, len(jobs))
+            raise
+        stored = descriptors(queue, self.shard_id, priorities, int(first), len(jobs))
+        if is_deferred:
+            self.deferred.defer(queue, stored)
+        return stored
 
     async def count_ready(self, queue: str, priorities: Sequence[int], limit: int, now_ms: int) -> list[int]:
         counts = await self._store.call_queue("count_ready", queue, (queue, now_ms, *priorities))
@@ -106,6 +116,7 @@ class JobCommands(ScriptCaller):
         for flat, request in zip(answer, requests, strict=False):
             expires_at_ms = now_ms + request.spare_ms + request.claim_timeout_ms
             claims.append(dequeued(flat, queue, shard, request.claim_descriptor, expires_at_ms))
+            self.deferred.claimed(claims[-1])
         return claims
 
     async def claim_listed(

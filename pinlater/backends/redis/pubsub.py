@@ -11,14 +11,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from pinlater.backends.base import JobKey, NoEvents, Notification, OnNotification, ShardEvents
+from pinlater.backends.deferred_notifications import MOST_JOBS, DeferredNotifications
 from pinlater.backends.redis.conditions import warn_of_channels
 from pinlater.backends.redis.connection import ReplyError
 from pinlater.backends.redis.pubsub_connection import PubSubConnection
 from pinlater.backends.redis.records import ID, base_key
 from pinlater.backends.redis.scripts import RedisStore, ScriptCaller
+from pinlater.background_tasks import BackgroundTasks
 from pinlater.errors import PinLaterError
 from pinlater.model import Job
 
@@ -30,6 +33,9 @@ ENDS = b":ends"
 """Behind the root: the channel of ends."""
 
 _MANY_WATCHED = 10_000
+
+LEFT_WITHIN_S = 1.0
+"""The time that the end of a shard leaves for notifications of jobs that are left."""
 
 CALLS_FAIL_WITHIN_S = 0.1
 """The time in which calls fail that were under way at the former primary."""
@@ -50,6 +56,11 @@ def announcement(publisher_id: bytes, jobs: Sequence[Job], now_ms: int) -> bytes
         elif not due_ms or run_after_ms < due_ms:
             due_ms = run_after_ms
     return b"%s %d %d" % (publisher_id, ready, due_ms)
+
+
+def left_over(publisher_id: bytes, jobs: int) -> bytes:
+    """What to publish of jobs that were enqueued a moment ago and are still there."""
+    return b"%s %d 0" % (publisher_id, jobs)
 
 
 def parse(message: bytes) -> tuple[bytes, Notification]:
@@ -74,6 +85,9 @@ class PubSub(ScriptCaller):
         self._connecting: asyncio.Task[PubSubConnection | None] | None = None
         self._listeners: dict[bytes, OnNotification] = {}
         self._are_closed = False
+        self.deferred = DeferredNotifications(self.publish)
+        """Of jobs that callers of this process are about to claim."""
+        self._publishing = BackgroundTasks()
         store.on_failover = self._on_failover
 
     async def subscribe(self, queue: str, on_event: OnNotification | None) -> bool:
@@ -96,6 +110,22 @@ class PubSub(ScriptCaller):
                 del self._listeners[channel]
             return False
         return True
+
+    def defers(self, queue: str, jobs: Sequence[Job], notification: bytes) -> bool:
+        """Whether others need not be notified of these jobs yet: callers of this process are about to claim them."""
+        if not self._listeners or len(jobs) > MOST_JOBS or not notification.endswith(b" 0"):
+            return False
+        return self.events.claims_at_once(queue, len(jobs))
+
+    def publish(self, queue: str, jobs: int) -> None:
+        """Notify others of so many jobs, without waiting for it."""
+        if not self._are_closed:
+            self._publishing.start(self._publish(queue, left_over(self._store.publisher_id, jobs)))
+
+    async def _publish(self, queue: str, message: bytes) -> None:
+        """A failure is nobody's: those who wait poll as well."""
+        with suppress(PinLaterError):
+            await self._store.call_queue("publish", queue, (message,))
 
     async def watch_ends(self, queue: str, jobs: Sequence[JobKey], until_ms: int, now_ms: int) -> bool:
         """The channel is subscribed to before the jobs are watched; a break reports all whose ends it may hide."""
@@ -191,7 +221,10 @@ class PubSub(ScriptCaller):
         asyncio.get_running_loop().call_later(CALLS_FAIL_WITHIN_S, lambda: self.events.store_moved())
 
     async def close_pubsub(self) -> None:
+        self.deferred.publish_left()
         self._are_closed = True
+        await self._publishing.drain(LEFT_WITHIN_S)
+        await self._publishing.cancel()
         if self._connecting is not None:
             self._connecting.cancel()
             await asyncio.wait([self._connecting])

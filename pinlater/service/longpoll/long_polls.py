@@ -40,6 +40,7 @@ class LongPolls:
 
     def __init__(self, context: ServiceContext) -> None:
         context.events.on_ready, context.events.freed = self.jobs_ready, self.capacity_freed
+        context.events.claims_at_once = self.claims_at_once
         self._settings = context.settings
         self._limits = context.limits
         self.subscriptions = Subscriptions(context.router.members, self)
@@ -100,6 +101,16 @@ class LongPolls:
             if poller is not None:
                 poller.due_changed()
 
+    def claims_at_once(self, queue: str, jobs: int) -> bool:
+        """Whether callers wait who claim so many jobs of this queue as soon as they are stored."""
+        poller = self._pollers.get(queue)
+        return (
+            poller is not None
+            and (poller.is_at_rest or poller.state is PollerState.POLLING)
+            and poller.waiters.take(jobs)
+            and self._limits.of(queue) is None
+        )
+
     def claim_behind(
         self, queue: str, jobs: int, settings: QueueSettings, enqueue: Coroutine[Any, Any, R], shard_id: str = ""
     ) -> Coroutine[Any, Any, R]:
@@ -108,12 +119,7 @@ class LongPolls:
         the one that is tried first, if that is known.
         """
         poller = self._pollers.get(queue)
-        if (
-            poller is None
-            or poller.wakeup is None
-            or poller.state is not PollerState.IDLE
-            or not poller.waiters.entries
-        ):
+        if poller is None or not poller.is_at_rest:
             return enqueue
         if not jobs or not self._keeps_order or is_limited(settings):
             return enqueue

@@ -98,6 +98,11 @@ class QueuePoller:
             if not wakeup.done():
                 wakeup.set_result(None)
 
+    @property
+    def is_at_rest(self) -> bool:
+        """Callers wait, and the next event makes it claim at once."""
+        return self.wakeup is not None and self.state is PollerState.IDLE and bool(self.waiters.entries)
+
     def expect_inflight(self, jobs: int, shard_id: str) -> None:
         """So many jobs are on their way to this shard, or ("") to one that is not known, ahead of any claim that begins
         now. They are announced later. For a poller that rests in IDLE: it claims at once.

@@ -104,6 +104,15 @@ class WaitQueue:
             size += waiter.request.max_bytes
         return batch
 
+    def take(self, jobs: int) -> bool:
+        """Whether those that can be claimed for now may have so many jobs, all together."""
+        for waiter in self.entries:
+            if not waiter.in_claim:
+                jobs -= waiter.request.limit
+                if jobs <= 0:
+                    return True
+        return False
+
     def fail(self, error: PinLaterError) -> None:
         """Every waiter of this queue alone gets this error, and what is claimed for them meanwhile goes back."""
         for waiter in list(self.waiters()):

@@ -1,6 +1,6 @@
 -- Store jobs. The first write is refused by a Redis out of memory, and then nothing is stored.
 -- KEYS     1 ROOT   2 BASE
--- ARGV     1 queue   2 the lowest id that may be given: now in microseconds   3 what to publish (pubsub.py)
+-- ARGV     1 queue   2 the lowest id that may be given: now in microseconds   3 what to publish (pubsub.py), or ''
 --          4 number of priorities, then for each: priority, number of its jobs, the run_after of all or ''
 --          then for each of those priorities: values, run_afters (none where there is one for all), places in the order
 --          of ids, from 0 (none where there is one priority: it is the order given)
@@ -36,5 +36,6 @@ if ARGV[at] then  -- what is taken in here costs no call without references
 --#include references
   references(root).hold(ARGV[1], tonumber(ARGV[at]))
 end
-redis.pcall('PUBLISH', base .. ':news', ARGV[3])  -- nobody need be allowed to (see _notify.lua)
+-- nobody need be allowed to (see _notify.lua)
+if ARGV[3] ~= '' then redis.pcall('PUBLISH', base .. ':news', ARGV[3]) end
 return string.format('%d', first)
