@@ -6,9 +6,8 @@ a queue is empty to it, and a shard no candidate, only where each later job woul
 
 Where stores notify of jobs, a poller that found all shards empty need not ask all of them whenever one gets a job: the
 one that notified, or that this process gave the job to, is enough. Else every process that waits for the queue would
-ask every shard for every job. This holds
-as long as everybody who waits was waiting at the moment when all were empty, or has asked all shards itself
-(decision 3 in docs/semantics.md: order over shards).
+ask every shard for every job. This holds as long as everybody who waits was waiting at the moment when all were empty,
+or has asked all shards itself (decision 3 in docs/semantics.md: order over shards).
 """
 
 from __future__ import annotations

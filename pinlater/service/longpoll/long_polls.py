@@ -107,7 +107,7 @@ class LongPolls:
         return (
             poller is not None
             and (poller.is_at_rest or poller.state is PollerState.POLLING)
-            and poller.waiters.take(jobs)
+            and poller.waiters.can_take(jobs)
             and self._limits.of(queue) is None
         )
 

@@ -104,7 +104,7 @@ class WaitQueue:
             size += waiter.request.max_bytes
         return batch
 
-    def take(self, jobs: int) -> bool:
+    def can_take(self, jobs: int) -> bool:
         """Whether those that can be claimed for now may have so many jobs, all together."""
         for waiter in self.entries:
             if not waiter.in_claim:
