@@ -11,9 +11,10 @@ import redis
 
 from pinlater.backends.base import ClaimRequest, NoEvents, Notification
 from pinlater.backends.deferred_notifications import MOST_JOBS
+from pinlater.backends.extended import Offer
 from pinlater.backends.redis import RedisShard
 from pinlater.clock import SystemClock
-from pinlater.model import DequeuedJob, DequeueRequest, Job, RequestContext
+from pinlater.model import DequeuedJob, DequeueRequest, ExtendedJob, Job, RequestContext
 from pinlater.service import ClaimTokens, Service, ServiceSettings
 from pinlater.shards.handle import ShardHandle
 from pinlater.shards.resilience import ResilientShard
@@ -202,6 +203,21 @@ async def test_what_is_left_a_moment_later_is_told(redis_places: Places) -> None
         assert await at.hears() == Notification(1, None)
 
 
+async def test_of_jobs_with_keys_only_what_is_left_a_moment_later_is_told(redis_places: Places) -> None:
+    async with Store(redis_places.fresh()) as at:
+        for key in ("a", "a", "b"):
+            await at.shard.enqueue_extended("mail", [Offer(ExtendedJob(b"x", dedupe_key=key), 0)], at.now_ms)
+        assert await at.claim(1) == 1
+        assert await at.hears() == Notification(1, None)
+        first, behind = (ExtendedJob(body, serialize_key="chain") for body in (b"1", b"2"))
+        await at.shard.enqueue_extended("mail", [Offer(first, 1), Offer(behind, 1)], at.now_ms)
+        assert await at.claim(2) == 2
+        at.shard.deferred.publish_left()
+        later = ExtendedJob(b"x", dedupe_key="c", run_after_ms=at.now_ms + 60_000)
+        await at.shard.enqueue_extended("mail", [Offer(later, 2)], at.now_ms)
+        assert await at.hears() == Notification(0, at.now_ms + 60_000)
+
+
 async def test_many_jobs_are_told_at_once(redis_places: Places) -> None:
     async with Store(redis_places.fresh()) as at:
         await at.enqueue(*[Job(b"x")] * (MOST_JOBS + 1))
@@ -216,10 +232,12 @@ async def test_a_shard_that_closes_tells_what_is_left(redis_places: Places) -> N
         assert await at.hears() == Notification(1, None)
 
 
-async def test_what_may_have_been_stored_is_told(redis_places: Places) -> None:
-    url = redis_places.fresh()
-    async with Store(url) as at:
-        storing = asyncio.create_task(at.enqueue(Job(b"x")))
+@pytest.mark.parametrize("has_key", [False, True])
+async def test_what_may_have_been_stored_is_told(redis_places: Places, has_key: bool) -> None:
+    async with Store(redis_places.fresh()) as at:
+        offers = [Offer(ExtendedJob(b"x", dedupe_key="a"), 0)]
+        call = at.shard.enqueue_extended("mail", offers, at.now_ms) if has_key else at.enqueue(Job(b"x"))
+        storing = asyncio.create_task(call)
         await asyncio.sleep(0)
         storing.cancel()
         assert await at.hears() == Notification(1, None)

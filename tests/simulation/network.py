@@ -26,11 +26,12 @@ from typing import Any
 
 from pinlater.backends.base import OPERATIONS, NoEvents, Notification, OnNotification, Shard, ShardEvents
 from pinlater.backends.deferred_notifications import MOST_JOBS, DeferredNotifications
+from pinlater.backends.extended import Offer, Offered
 from pinlater.background_tasks import BackgroundTasks
 from pinlater.errors import NothingStored, OutcomeUnknown, PinLaterError
 from pinlater.model import Job
 from tests.simulation.calls import CLAIMS
-from tests.simulation.store import SimulatedStore
+from tests.simulation.store import ENQUEUES, SimulatedStore
 from tests.simulation.virtual_time import as_process
 
 ONE_WAY_S = (0.000_1, 0.000_4)
@@ -325,6 +326,13 @@ class _Freeing:
         self.answer, self.freed = answer, freed
 
 
+def _ready(stored: Sequence[str | Offered]) -> list[str]:
+    """The jobs of an enqueue that may be handed out."""
+    names = [each if isinstance(each, str) else each.descriptor for each in stored]
+    waits = [isinstance(each, Offered) and each.ready_at_ms is None for each in stored]
+    return [name for name, is_waiting in zip(names, waits, strict=True) if not is_waiting]
+
+
 class RemoteStore(Shard):
     """A store as one process reaches it."""
 
@@ -345,7 +353,7 @@ class RemoteStore(Shard):
 
         async def call(*args: Any, **kwargs: Any) -> Any:
             label = f"{name} {args[0]}" if name.startswith("kv_") else name
-            is_deferred = name == "enqueue" and self._defers(*args)
+            is_deferred = name in ENQUEUES and self._defers(*args)
             carry_out = partial(network.carry_out, process, shard_id, name, args, kwargs, not is_deferred)
             try:
                 answer = await network.call(process, shard_id, label, carry_out)
@@ -358,7 +366,7 @@ class RemoteStore(Shard):
                     self.events.jobs_freed(queue, run_after_ms)
                 answer = answer.answer
             if is_deferred:
-                self._deferred.defer(args[0], answer)
+                self._deferred.defer(args[0], _ready(answer))
             elif name in CLAIMS:
                 for jobs in answer if name == "claim" else answer[1]:
                     self._deferred.claimed(jobs)
@@ -366,8 +374,9 @@ class RemoteStore(Shard):
 
         return call
 
-    def _defers(self, queue: str, jobs: Sequence[Job], now_ms: int) -> bool:
+    def _defers(self, queue: str, stored: Sequence[Job | Offer], now_ms: int, homes_version: str = "") -> bool:
         """As on Redis: see `PubSub.defers`."""
+        jobs = [each.job if isinstance(each, Offer) else each for each in stored]
         if len(jobs) > MOST_JOBS or any(job.run_after_ms is not None and job.run_after_ms > now_ms for job in jobs):
             return False
         return self._network.stores[self.shard_id].notifies and self.events.claims_at_once(queue, len(jobs))

@@ -25,6 +25,7 @@ Publish = Callable[[str, Notification, str], None]
 TAKES_ROOM = frozenset({"enqueue", "enqueue_extended", "dead_letter", "replay", "put_trails"})
 """What a full store refuses."""
 
+ENQUEUES = frozenset({"enqueue", "enqueue_extended"})
 MAY_FREE = frozenset(
     {
         "checkpoint",
@@ -79,7 +80,7 @@ class SimulatedStore:
     # -- calls ---------------------------------------------------------------------------------------------------------
 
     def call(self, name: str, args: Sequence[Any], kwargs: dict[str, Any], by: str, *, notifies: bool = True) -> Any:
-        """Carry out an operation for a process. Raises what it raises."""
+        """Carry out an operation for a process. Raises what it raises. `notifies`: of jobs that it stores."""
         self.freed = []
         if self.full and name in TAKES_ROOM:
             raise StoreFull(self.full)
@@ -89,8 +90,8 @@ class SimulatedStore:
             return status._replace(now_ms=self.clock.now_ms(), full=self.full)
         if name == "kv_list":
             self.kv_bytes += sum(len(entry.body) for entry in answer.values())
-        elif self.notifies and notifies:
-            self._notify(name, args, answer, by)
+        elif self.notifies:
+            self._notify("" if name in ENQUEUES and not notifies else name, args, answer, by)
         return answer
 
     def _open(self) -> str:

@@ -21,6 +21,7 @@ from pinlater.backends.extended import (
 )
 from pinlater.backends.key_windows import WindowText
 from pinlater.backends.redis.claim_ends import PLACEHOLDER
+from pinlater.backends.redis.pubsub import PubSub
 from pinlater.backends.redis.records import (
     CHAIN_HEAD,
     EXTRA,
@@ -66,17 +67,30 @@ _KEY_LENGTHS = [b"d%03d" % length for length in range(MAX_KEY_BYTES + 1)]
 _OFFER_WITH_EXTRA = Struct(OFFER.format + EXTRA.format.removeprefix(">"))
 
 
-class ExtendedCommands(ScriptCaller):
+class ExtendedCommands(PubSub):
     async def enqueue_extended(
         self, queue: str, offers: Sequence[Offer], now_ms: int, homes_version: str = ""
     ) -> list[Offered]:
-        args: Args = [queue, now_ms, lowest_id(now_ms), self._store.publisher_id, homes_version, len(offers)]
+        is_deferred = self.defers(queue, [offer.job for offer in offers], now_ms)
+        publisher = b"" if is_deferred else self._store.publisher_id
+        args: Args = [queue, now_ms, lowest_id(now_ms), publisher, homes_version, len(offers)]
         for offer in offers:
             args += _offer_args(offer, now_ms)
         args += _all_new_args(offers, now_ms)
-        answer = await self._store.call_queue("enqueue_extended", queue, args)
+        try:
+            answer = await self._store.call_queue("enqueue_extended", queue, args)
+        except BaseException:
+            if is_deferred:  # they may be stored
+                self.publish(queue, len(offers))
+            raise
         if answer == 0:
             raise HomesChanged.of_store()
+        offered = self._offered(queue, offers, answer, now_ms)
+        if is_deferred:
+            self.deferred.defer(queue, [each.descriptor for each in offered if each.ready_at_ms is not None])
+        return offered
+
+    def _offered(self, queue: str, offers: Sequence[Offer], answer: Any, now_ms: int) -> list[Offered]:
         if isinstance(answer, bytes):
             return _all_new(queue, self.shard_id, offers, int(answer), now_ms)
         codes, ids, priorities, elsewhere = answer

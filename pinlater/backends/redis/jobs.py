@@ -61,11 +61,10 @@ class JobCommands(PubSub):
             await self._store.call_queue("count_ready", queue, (queue, now_ms))
             return []
         args, priorities = enqueue_args(jobs, now_ms)
-        notification = announcement(self._store.publisher_id, jobs, now_ms)
-        is_deferred = self.defers(queue, jobs, notification)
+        is_deferred = self.defers(queue, jobs, now_ms)
+        notification = b"" if is_deferred else announcement(self._store.publisher_id, jobs, now_ms)
         try:
-            message = b"" if is_deferred else notification
-            first = await self._store.call_queue("enqueue", queue, (queue, lowest_id(now_ms), message, *args))
+            first = await self._store.call_queue("enqueue", queue, (queue, lowest_id(now_ms), notification, *args))
         except BaseException:
             if is_deferred:  # they may be stored
                 self.publish(queue, len(jobs))

@@ -111,9 +111,11 @@ class PubSub(ScriptCaller):
             return False
         return True
 
-    def defers(self, queue: str, jobs: Sequence[Job], notification: bytes) -> bool:
+    def defers(self, queue: str, jobs: Sequence[Job], now_ms: int) -> bool:
         """Whether others need not be notified of these jobs yet: callers of this process are about to claim them."""
-        if not self._listeners or len(jobs) > MOST_JOBS or not notification.endswith(b" 0"):
+        if not self._listeners or not jobs or len(jobs) > MOST_JOBS:
+            return False
+        if any(job.run_after_ms is not None and job.run_after_ms > now_ms for job in jobs):
             return False
         return self.events.claims_at_once(queue, len(jobs))
 

@@ -1,8 +1,8 @@
 -- Store jobs that have what few jobs have, in order, each by itself. The first write is refused by a Redis out of memory,
 -- and then nothing is stored.
 -- KEYS     1 ROOT   2 BASE
--- ARGV     1 queue   2 now   3 the lowest id that may be given: now in microseconds   4 who publishes   5 version of the
---          homes, or ''   6 number of jobs   then per job: what the offer says (OFFER, barrier, schedule, mark) with its extra
+-- ARGV     1 queue   2 now   3 the lowest id that may be given: now in microseconds   4 who publishes, or '': nobody
+--          5 version of the homes, or ''   6 number of jobs   then per job: what the offer says (OFFER, barrier, schedule, mark) with its extra
 --          (and tags) behind, value   then, where the jobs are alike, what `all_new` takes
 -- RETURNS  the first id as a text, where all are PENDING now, the others following it in order; else {a byte
 --          per job: its outcome, 8 more where it is PENDING or has another time by this step, the ids of eight bytes,
@@ -29,6 +29,9 @@ local function mark_version()
   if not string.find(shard, ' ', 1, true) then call('HSET', root, 'shard', shard .. ' (version $EXTENDED_VERSION)') end
 end
 if homes_changed(root, ARGV[5]) then return 0 end
+local function publish(ready, due)
+  if ARGV[4] ~= '' then redis.pcall('PUBLISH', base .. ':news', string.format('%s %d %.0f', ARGV[4], ready, due)) end
+end
 
 -- As most often: the jobs are alike, in that they have the same priority and run_after, the same kinds of keys, which
 -- differ, and nothing else; and none of the keys stands. Then there is nothing to decide, and each hash is written once.
@@ -86,8 +89,7 @@ local function all_new(at, count)
     write('HSET', root .. ':slots', set)
   end
   local is_ready = tonumber(run_after) <= now
-  local news = string.format('%s %d %s', ARGV[4], is_ready and count or 0, is_ready and '0' or run_after)
-  redis.pcall('PUBLISH', base .. ':news', news)
+  publish(is_ready and count or 0, is_ready and 0 or tonumber(run_after))
   return string.format('%.0f', first)
 end
 
@@ -307,6 +309,6 @@ if #times > 0 then
   for _, time in ipairs(times) do
     if time <= now then ready = ready + 1 else due = math.min(due, time) end
   end
-  redis.pcall('PUBLISH', base .. ':news', string.format('%s %d %.0f', ARGV[4], ready, due < math.huge and due or 0))
+  publish(ready, due < math.huge and due or 0)
 end
 return {table.concat(codes), table.concat(ids), table.concat(priorities), elsewhere}
