@@ -54,7 +54,7 @@ FOUND: Mapping[str, Mapping[str, tuple[str, int]]] = {
         "sqlite chains: for head in heads if head.waiting -> for head in heads if False": ("chain", 8),
         "sqlite next_in_chains: MIN(first.place) -> MAX(first.place)": ("chain", 2),
         "sqlite ready_jobs: each.expires_at_ms <= now_ms} -> False}": ("expired", 2),
-        "sqlite expired_jobs: job.state IN (0, 4) -> job.state IN (0, 1, 4)": ("state", 2),
+        "sqlite expired_jobs: job.state IN (0, 4) -> job.state IN (0, 1, 4)": ("state", 24),
         "service.job_lifecycle: the keys of a job are left out": ("key", 2),
         "sqlite extensions: [] if stays is Stays.JOB else [each.job_id for eac -> []": ("key", 8),
     },
@@ -79,7 +79,7 @@ FOUND: Mapping[str, Mapping[str, tuple[str, int]]] = {
     "dead_letters": {
         "sqlite dead_letters: row[2] in GOES and ( -> True and (": ("ack", 8),
         "sqlite keys: NOT IN (0, 1, 4) THEN 0 -> NOT IN (0, 1, 4) THEN NULL": ("key", 8),
-        "sqlite keyed_jobs: entry is not None and entry.until_ms is None and e -> False:": ("key", 8),
+        "sqlite keyed_jobs: entry is not None and entry.until_ms is None and e -> False:": ("key", 24),
         "sqlite oldest: state = ? -> state >= ?": ("ack", 8),
     },
     "bodies": {
@@ -99,7 +99,7 @@ FOUND: Mapping[str, Mapping[str, tuple[str, int]]] = {
         "flows.end_records: an item that has ended ends again": ("flow", 8),
     },
     "strangers": {
-        "sqlite attempts: and row[CLAIM] == claim.claim_descriptor -> nothing": ("ack", 2),
+        "sqlite attempts: and row[CLAIM] == claim.claim_descriptor -> nothing": ("ack", 8),
         "sqlite in_progress: state = 1 -> state >= 0": ("ack", 2),
         "sqlite when_claimed: queue_id = (SELECT id FROM pinlater_queues WHERE n -> CAST(? AS CHAR) IS NOT NULL": (
             "twice",
@@ -119,11 +119,11 @@ FOUND: Mapping[str, Mapping[str, tuple[str, int]]] = {
         "sqlite when_claimed: state = 1 -> state >= 1": ("ended", 8),
     },
     "noise at one shard": {
-        "service.dequeuer: the acks of a dequeue that failed are said to be carried out": ("ended", 8),
+        "service.dequeuer: the acks of a dequeue that failed are said to be carried out": ("ended", 24),
     },
     "noise": {
         "service.job_lifecycle: an ack is answered although its call of the store failed": ("ack", 8),
-        "shards.router: an enqueue of which nobody knows whether it was stored is stored on another shard": ("once", 2),
+        "shards.router: an enqueue of which nobody knows whether it was stored is stored on another shard": ("once", 8),
     },
     "counts": {
         "sqlite scan_at: id > ? -> id >= ?": ("shown", 2),
@@ -142,16 +142,18 @@ FOUND: Mapping[str, Mapping[str, tuple[str, int]]] = {
     },
     "many queues": {
         "sqlite candidates: queue_id = ? -> queue_id >= ?": ("id", 2),
-        "sqlite ready_jobs: rows[start : start + request.limit] -> rows[start:]": ("limit", 2),
+        "sqlite ready_jobs: rows[start : start + request.limit] -> rows[start:]": ("limit", 8),
     },
     "operators": {
         "sqlite oldest: priority = ? -> priority >= ?": ("attempts", 8),
         "sqlite oldest: ORDER BY run_after_ms, id LIMIT ? -> AND ? > 0": ("limit", 8),
         "sqlite clear_moved_to: moved_to = NULL -> moved_to = moved_to": ("state", 8),
         "sqlite dead_letters: row[2] in GOES and link -> link": ("ack", 8),
-        "sqlite admin: row[1] == job.priority and row[2] in STATES_OF[sta -> row[1] == job.priority": ("ack", 8),
-        "sqlite admin: row[1] == job.priority and row[2] in STATES_OF[sta -> True": ("ack", 8),
         "sqlite oldest: queue_id = ? -> queue_id >= ?": ("lost", 8),
+    },
+    "operators in a crowd": {
+        "sqlite admin: row[1] == job.priority and row[2] in STATES_OF[sta -> row[1] == job.priority": ("ack", 24),
+        "sqlite admin: row[1] == job.priority and row[2] in STATES_OF[sta -> True": ("ack", 24),
     },
     "schedules": {
         "shards.keys.key_router: a firing leaves no mark": ("schedule", 8),

@@ -41,6 +41,14 @@ PLANS: Mapping[str, Plan] = {
     "a long pause": _plan("limits", minutes=2.0),
     "keyed on two servers": _plan("keyed", servers=2),
     "operators": _plan("dead_letters", servers=2, shards=1, minutes=1.0, faults=_again("slow", 6.0, 4.0, 0.1, 60.0)),
+    "operators in a crowd": Plan(
+        1,
+        2,
+        1,
+        1.0,
+        {"dead_letters": replace(BUSY, producers=6, workers=2, pause_s=0.3)},
+        _again("slow", 6.0, 4.0, 0.1, 60.0),
+    ),
     "a further shard": _plan("keyed", servers=2, minutes=1.0, faults=[Fault("add_shard", 15.0, 1.0)]),
     "homes that move": _plan(
         "keyed",
