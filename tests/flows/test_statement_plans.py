@@ -105,6 +105,13 @@ def work_through(database: FlowDatabase) -> None:
     database.recount("", 1_000)
 
 
+def stay_unknown(engine: sa.Engine) -> None:
+    """PostgreSQL does not look by itself how little is in the tables: it reads small ones whole, and is right to."""
+    with engine.begin() as connection:
+        for table in METADATA.sorted_tables:
+            connection.exec_driver_sql(f"ALTER TABLE {table.name} SET (autovacuum_enabled = off)")
+
+
 def whole_reads(connection: sa.Connection, said: Said) -> list[str]:
     """What a statement reads whole, as the database plans it."""
     name = connection.dialect.name
@@ -152,10 +159,12 @@ def read_by_postgresql(node: dict[str, Any]) -> str:
 
 
 def test_every_statement_on_the_way_of_items_reaches_its_rows_by_an_index(url: str) -> None:
+    engine = sa.create_engine(url, poolclass=sa.pool.NullPool)
     with opened(url) as database, listening() as said:
+        if engine.dialect.name == "postgresql":
+            stay_unknown(engine)
         work_through(database)
     assert len(said) > 40
-    engine = sa.create_engine(url, poolclass=sa.pool.NullPool)
     with engine.connect() as connection:
         if connection.dialect.name == "postgresql":
             for way in ("seqscan", "hashjoin", "mergejoin"):  # as the server has it
