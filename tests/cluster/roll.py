@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -49,6 +49,8 @@ class Load:
         self.stored: set[bytes] = set()
         self.done: Counter[bytes] = Counter()
         self.is_ending = False
+        """Nothing more is enqueued."""
+        self.is_over = False
 
     async def call(self, name: str, answer: Awaitable[T]) -> T | None:
         self.calls[name] += 1
@@ -96,7 +98,7 @@ class Load:
     async def work(self) -> None:
         """Acks ride with the next dequeue."""
         acks: list[Ack] = []
-        while not self.is_ending or acks:
+        while not self.is_over or acks:
             request = DequeueRequest(QUEUE, 20, wait_ms=300, succeeded=acks)
             jobs = await self.call("dequeue", self.client.dequeue(request))
             if jobs is None:
@@ -108,12 +110,14 @@ class Load:
                     self.faults.append(f"early: {job.body!r}")
             acks = [Ack(job.descriptor, claim_descriptor=job.claim_descriptor) for job in jobs]
 
-    async def end(self) -> None:
-        """Until all that was stored has been done."""
+    async def end(self, producers: Sequence[Awaitable[None]]) -> None:
+        """Enqueue no more, and wait until all that was stored has been done."""
+        self.is_ending = True
+        await asyncio.gather(*producers)
         deadline = time.monotonic() + WITHIN_S
         while not self.stored <= set(self.done) and time.monotonic() < deadline:
             await asyncio.sleep(0.1)
-        self.is_ending = True
+        self.is_over = True
 
 
 class Cluster:
@@ -184,9 +188,9 @@ async def roll(cluster: Cluster) -> Load:
         await client.create_queue(QUEUE)
         await asyncio.sleep(STEP_S)  # both know it
         load = Load(client)
-        tasks = [asyncio.create_task(load.enqueue(seed)) for seed in range(4)]
-        tasks += [asyncio.create_task(load.work()) for _ in range(6)]
-        tasks.append(asyncio.create_task(load.look_up_and_cancel()))
+        producers = [asyncio.create_task(load.enqueue(seed)) for seed in range(4)]
+        producers.append(asyncio.create_task(load.look_up_and_cancel()))
+        workers = [asyncio.create_task(load.work()) for _ in range(6)]
         new, old = PROGRAM, cluster.old
         for number, program in ((0, new), (1, new), (1, old), (0, old), (0, new), (1, new)):
             await asyncio.sleep(STEP_S)
@@ -199,8 +203,8 @@ async def roll(cluster: Cluster) -> Load:
                 await is_refused(cluster.addresses[0])
         await taken(cluster.addresses[0])
         await asyncio.sleep(STEP_S)
-        await load.end()
-        await asyncio.gather(*tasks)
+        await load.end(producers)
+        await asyncio.gather(*workers)
     return load
 
 
