@@ -11,7 +11,7 @@ import pytest
 
 from pinlater.history.call_events import CallError
 from pinlater.history.checker.verdict import RULES
-from pinlater.model import AckOutcome, CancelOutcome, EnqueueOutcome, JobState
+from pinlater.model import AckOutcome, CancelOutcome, EnqueueOutcome, HeartbeatOutcome, JobState
 from tests.unit.checker_stand import (
     QUEUE,
     NoteRow,
@@ -25,6 +25,7 @@ from tests.unit.checker_stand import (
     end,
     enqueue,
     enqueue_lost,
+    heartbeat,
     job,
     judged,
     look,
@@ -416,6 +417,18 @@ def test_the_job_of_an_item_that_a_late_result_ended_succeeds_when_its_next_clai
     settings = queue_settings(-1, crash_budget="3", failed_ttl="7d", succeeded_ttl="24h", flow_items="false")
     assert judged(settings, made, *ITEM_LOST, seen).is_explained
     assert [each.rule for each in judged(settings, *ITEM_LOST, seen).violations] == ["state"]
+
+
+def test_the_job_of_an_item_that_has_ended_may_succeed_under_a_claim_that_was_renewed_late() -> None:
+    rows: Rows = [
+        *ITEM_LOST[:2],
+        claim(30, "A", left=1, until_s=40),
+        heartbeat(45, "A", claimed_at(30), HeartbeatOutcome.OK),
+        ack(50, "A", claimed_at(30), AckOutcome.IGNORED, failed=True),
+        look(60, "A", JobState.SUCCEEDED),
+    ]
+    assert judged(STAGE, *rows).is_explained
+    assert [each.rule for each in judged(*rows).violations] == ["ack"]
 
 
 def handed_out_each(pause_s: float) -> list[Row]:

@@ -301,8 +301,9 @@ def _claim_ends(state: State, until_ms: float, around: Surroundings, found: list
         used_up = around.crash_budget is None or 0 < around.crash_budget <= state.crashes + 1 + around.hidden
         if state.to_stop is not False or left is None or left <= 0 or used_up:
             found.append(ended(state, Phase.FAILED, at_ms))
-        if _may_be_of_an_ended_item(around):
-            found.append(ended(state, Phase.SUCCEEDED, at_ms))
+    if _may_be_of_an_ended_item(around):
+        # who ends its claim had found it expired, and records that first: a renewal meanwhile does not keep it
+        found.append(ended(state, Phase.SUCCEEDED, state.since_ms))
     at_ms = max(state.since_ms, state.requeue_ms)
     if at_ms <= until_ms:
         if state.to_stop is not True:
