@@ -167,7 +167,7 @@ FOUND: Mapping[str, Mapping[str, tuple[str, int]]] = {
         "sqlite allocate_ids: max(next_id, ?) -> max(0, ?)": ("chain", 8),
     },
     "slow flows": {
-        "sqlite attempts: and bool(row[EXPIRES_AT] == claim.expires_at_ms) -> nothing": ("ack", 8),
+        "sqlite attempts: and bool(row[EXPIRES_AT] == claim.expires_at_ms) -> nothing": ("ended", 8),
     },
     "flows away": {
         "sqlite attempts: and row[1] not in left_alone -> nothing": ("flow", 8),
