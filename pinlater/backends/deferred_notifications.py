@@ -16,7 +16,9 @@ DEFERRED_S = 0.01
 """The time that a claim has to take them. If the process ends within it, others find what is left by their polls."""
 
 MOST_JOBS = 16
-"""Of a call, or of calls that are joined: more wait for several callers, most of whom are elsewhere."""
+"""Of a call, or of calls that are joined. More than these are published at once: they need several callers, most of
+whom wait at other servers.
+"""
 
 
 class DeferredNotifications:

@@ -105,7 +105,7 @@ class WaitQueue:
         return batch
 
     def can_take(self, jobs: int) -> bool:
-        """Whether those that can be claimed for now may have so many jobs, all together."""
+        """Whether those for which no claim is under way may have so many jobs, all together."""
         for waiter in self.entries:
             if not waiter.in_claim:
                 jobs -= waiter.request.limit
