@@ -10,7 +10,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
-from pinlater.model import DequeuedJob
+from pinlater.model import DequeuedJob, Job
 
 DEFERRED_S = 0.01
 """The time that a claim has to take them. If the process ends within it, others find what is left by their polls."""
@@ -19,6 +19,11 @@ MOST_JOBS = 16
 """Of a call, or of calls that are joined. More than these are published at once: they need several callers, most of
 whom wait at other servers.
 """
+
+
+def can_wait(jobs: Sequence[Job], now_ms: int) -> bool:
+    """Whether the notification of these jobs may be deferred where callers claim them at once: few, and all ready."""
+    return 0 < len(jobs) <= MOST_JOBS and all(job.run_after_ms is None or job.run_after_ms <= now_ms for job in jobs)
 
 
 class DeferredNotifications:

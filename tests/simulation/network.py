@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from pinlater.backends.base import OPERATIONS, NoEvents, Notification, OnNotification, Shard, ShardEvents
-from pinlater.backends.deferred_notifications import MOST_JOBS, DeferredNotifications
+from pinlater.backends.deferred_notifications import DeferredNotifications, can_wait
 from pinlater.backends.extended import Offer, Offered
 from pinlater.background_tasks import BackgroundTasks
 from pinlater.errors import NothingStored, OutcomeUnknown, PinLaterError
@@ -377,9 +377,9 @@ class RemoteStore(Shard):
     def _defers(self, queue: str, stored: Sequence[Job | Offer], now_ms: int, homes_version: str = "") -> bool:
         """As on Redis: see `PubSub.defers`."""
         jobs = [each.job if isinstance(each, Offer) else each for each in stored]
-        if len(jobs) > MOST_JOBS or any(job.run_after_ms is not None and job.run_after_ms > now_ms for job in jobs):
+        if not self._network.stores[self.shard_id].notifies or not can_wait(jobs, now_ms):
             return False
-        return self._network.stores[self.shard_id].notifies and self.events.claims_at_once(queue, len(jobs))
+        return self.events.claims_at_once(queue, len(jobs))
 
     def _publish(self, queue: str, jobs: int) -> None:
         self._publishing.start(self._network.publish_left(self._process, self.shard_id, queue, jobs))

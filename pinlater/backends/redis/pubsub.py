@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Any
 
 from pinlater.backends.base import JobKey, NoEvents, Notification, OnNotification, ShardEvents
-from pinlater.backends.deferred_notifications import MOST_JOBS, DeferredNotifications
+from pinlater.backends.deferred_notifications import DeferredNotifications, can_wait
 from pinlater.backends.redis.conditions import warn_of_channels
 from pinlater.backends.redis.connection import ReplyError
 from pinlater.backends.redis.pubsub_connection import PubSubConnection
@@ -113,9 +113,7 @@ class PubSub(ScriptCaller):
 
     def defers(self, queue: str, jobs: Sequence[Job], now_ms: int) -> bool:
         """Whether others need not be notified of these jobs yet: callers of this process are about to claim them."""
-        if not self._listeners or not jobs or len(jobs) > MOST_JOBS:
-            return False
-        if any(job.run_after_ms is not None and job.run_after_ms > now_ms for job in jobs):
+        if not self._listeners or not can_wait(jobs, now_ms):
             return False
         return self.events.claims_at_once(queue, len(jobs))
 
