@@ -39,11 +39,13 @@ async def test_who_is_slow_is_cut_off(sent: bytes, monkeypatch: pytest.MonkeyPat
         slow = [await site.connect() for _ in range(20)]
         for _, writer in slow:
             writer.write(sent)
-        assert await site.is_well()
+        async with asyncio.timeout(60):
+            while not await site.is_well():  # who asks may be held up by a busy machine, and is cut off as slow then
+                pass
         for reader, writer in slow:
             assert await closed(reader) == []
             writer.close()
-        assert site.seen == [b"well"]
+        assert set(site.seen) == {b"well"}
 
 
 async def test_a_byte_now_and_then_does_not_keep_a_head_alive(monkeypatch: pytest.MonkeyPatch) -> None:
