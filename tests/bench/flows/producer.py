@@ -21,10 +21,16 @@ ALONE = "alone"
 WARM_UP, TOLD = 5, 50
 BATCH = 1_000
 WAIT_MS = 30_000
+FAILURES = 10
+"""What the framework declares for a job that says nothing of its retries. An item that may not fail is never at hand in
+a worker without a slot for it, as it would be lost with that worker.
+"""
 STAGES = (
-    Stage("calculate", "calculate", QUEUES[0]),
+    Stage("calculate", "calculate", QUEUES[0], max_failures=FAILURES),
     Stage(
-        *("pay", "pay", QUEUES[1], "calculate"), Applet(AppletKind.MAP, "{user: payload.user, amount: result.amount}")
+        *("pay", "pay", QUEUES[1], "calculate"),
+        Applet(AppletKind.MAP, "{user: payload.user, amount: result.amount}"),
+        FAILURES,
     ),
 )
 
