@@ -252,9 +252,7 @@ class Dequeuer:
                 if is_limited(settings):
                     jobs, throttle = await self.claim_limited(queue, settings, claim, coverage)
                 else:
-                    unsure = self._router.claims.unsure
-                    (jobs,) = await self._router.claim(queue, (claim,), self._clock.now_ms(), coverage=coverage)
-                    found_none = coverage >= 1 and unsure == self._router.claims.unsure
+                    jobs, found_none = await self.claim_unlimited(queue, claim, coverage)
             except Overloaded:  # thousands come at once after a restart: as waiters they have room, and one poll
                 jobs = []
             if jobs:
@@ -262,6 +260,23 @@ class Dequeuer:
         claim = self._without_prefetch(claim, limit)
         holder = "" if context is None else context.holder
         return await self._long_polls.wait(queue, claim, wait_ms, ticket, holder, throttle, found_none=found_none)
+
+    async def claim_unlimited(
+        self, queue: str, claim: ClaimRequest, coverage: float = 1.0
+    ) -> tuple[list[DequeuedJob], bool]:
+        """The first claim of a dequeue that may wait; and whether all shards were asked and had nothing."""
+        poller, claims = self._long_polls.poller(queue), self._router.claims
+        if poller is not None and coverage >= 1:
+            known_jobs = await poller.claim_at_known(claim)
+            if known_jobs is not None:
+                return known_jobs, False
+            events, changes = poller.known.events, poller.known.changes
+        unsure, looks = claims.unsure, claims.looks
+        (jobs,) = await self._router.claim(queue, (claim,), self._clock.now_ms(), coverage=coverage)
+        found_none = not jobs and coverage >= 1 and unsure == claims.unsure
+        if poller is not None and coverage >= 1:
+            poller.asked_all(events, changes, looks, claim.priorities, found_none=found_none)
+        return jobs, found_none
 
     async def _claim_now(
         self, queue: str, settings: QueueSettings, claim: ClaimRequest, coverage: float

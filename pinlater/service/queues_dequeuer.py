@@ -321,7 +321,7 @@ class QueuesDequeuer:
             if limited:
                 jobs, throttle = await self._dequeuer.claim_limited(queue, settings, claim, 1.0)
             else:
-                (jobs,) = await self._router.claim(queue, (claim,), self._clock.now_ms())
+                jobs, _ = await self._dequeuer.claim_unlimited(queue, claim)
         except (QueueNotFound, DequeueRateLimited) as error:
             call.errors[queue] = error
             return False

@@ -6,13 +6,15 @@ out: a slow one delays nobody, and breaks the order of priorities only by what i
 
 While one dequeue of a queue counts and claims, later ones wait and are then served by one joint round: a count costs a
 call of every shard, however many it is for. They may not use counts taken before they came: there must be a moment
-during each dequeue at which no shard had a job of a higher priority.
+during each dequeue at which no shard had a job of a higher priority. No priority is higher than the first one, so jobs
+of that are claimed where the last counts have seen some: a backlog of one priority is counted now and then.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
+from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
@@ -26,6 +28,16 @@ from pinlater.shards.compensation import Compensator
 from pinlater.shards.handle import ShardHandle, answers
 
 _ROUNDS = 3
+
+TRUSTED_S = 2.0
+"""Counts of jobs of the first priority are claimed by for so long: then what other shards got is to have its turn."""
+
+COUNTED = 100
+"""So many jobs of each priority are counted on a shard at least, so that later claims know of them."""
+
+_MOST_LOOKS = 1_000
+"""Queues of which the last counts are kept."""
+
 _Claims = list[list[DequeuedJob]]
 _Part = list[tuple[int, ClaimRequest]]
 """Requests to one shard, each with its place among the caller's."""
@@ -38,6 +50,39 @@ class _Alike(NamedTuple):
     priorities: tuple[int, ...]
     coverage: float
     enforce_quota: bool
+
+
+class Look:
+    """What a count over all shards has found. `number`: looks are numbered as they begin. `left`: jobs of the first
+    priority that no claim has been made for, by shard id; `shard_ids`: the shards that had jobs, or did not answer.
+    """
+
+    __slots__ = ("at_s", "left", "number", "shard_ids")
+
+    def __init__(self, number: int, at_s: float) -> None:
+        self.number = number
+        self.at_s = at_s
+        self.left: dict[str, int] = {}
+        self.shard_ids: set[str] = set()
+
+    def note(
+        self, handles: Sequence[ShardHandle], outcomes: Sequence[Sequence[int] | PinLaterError], plan: ClaimPlan
+    ) -> None:
+        """`plan` is for those that have answered, in their order."""
+        self.left.clear()
+        self.shard_ids.clear()
+        shares = iter(plan.shares)
+        for handle, outcome in zip(handles, outcomes, strict=True):
+            shard_id = handle.shard.shard_id
+            if isinstance(outcome, PinLaterError):
+                self.shard_ids.add(shard_id)
+            elif any(outcome):
+                self.shard_ids.add(shard_id)
+                left = outcome[0] - sum(next(shares))
+                if left > 0:
+                    self.left[shard_id] = left
+            else:
+                next(shares)
 
 
 class CrossShardClaims:
@@ -55,6 +100,9 @@ class CrossShardClaims:
         self._requeue = requeue
         self.unsure = 0
         """How many rounds gave a request no job although there may be some: others took what was planned."""
+        self.looks = 0
+        """How many looks at all shards have begun."""
+        self._last_looks: OrderedDict[tuple[str, tuple[int, ...]], Look] = OrderedDict()
         limits = BatchLimits(max_wait_ms=2 * deadline_ms)  # a count, and the claims that it leads to
         self._batcher: Batcher[_Alike, ClaimRequest, list[DequeuedJob]] = Batcher(
             self._claim,
@@ -70,9 +118,80 @@ class CrossShardClaims:
         alike = _Alike(queue, tuple(requests[0].priorities), coverage, enforce_quota)
         return self._batcher.call(alike, requests, now_ms)
 
-    def _claim(self, alike: _Alike, requests: Sequence[ClaimRequest], now_ms: int) -> Coroutine[Any, Any, _Claims]:
+    def last_look(self, queue: str, priorities: Sequence[int]) -> Look | None:
+        """The last at all shards for these priorities, if it is known."""
+        return self._last_looks.get((queue, tuple(priorities)))
+
+    async def _claim(self, alike: _Alike, requests: Sequence[ClaimRequest], now_ms: int) -> _Claims:
         handles = self._members(alike.coverage)
-        return self.claim_over(handles, alike.queue, requests, now_ms, enforce_quota=alike.enforce_quota)
+        if alike.coverage < 1 or alike.enforce_quota:
+            return await self.claim_over(handles, alike.queue, requests, now_ms, enforce_quota=alike.enforce_quota)
+        claims: _Claims = [[] for _ in requests]
+        places = await self._claim_known(handles, alike, requests, now_ms, claims)
+        if places:
+            self.looks += 1
+            look = Look(self.looks, asyncio.get_running_loop().time())
+            without = [requests[place] for place in places]
+            try:
+                found = await self.claim_over(handles, alike.queue, without, now_ms, look=look)
+            except PinLaterError:
+                if len(places) == len(requests):
+                    raise
+                self.unsure += 1  # the others have theirs
+                return claims
+            self._keep(alike, look)
+            for place, jobs in zip(places, found, strict=True):
+                claims[place] = jobs
+        return claims
+
+    async def _claim_known(
+        self,
+        handles: Sequence[ShardHandle],
+        alike: _Alike,
+        requests: Sequence[ClaimRequest],
+        now_ms: int,
+        claims: _Claims,
+    ) -> Sequence[int]:
+        """Adds jobs of the first priority to these claims, from shards that the last look has found to have enough; the
+        places of requests that go without.
+        """
+        look = self._last_looks.get((alike.queue, alike.priorities))
+        places: Sequence[int] = range(len(requests))
+        if look is None or asyncio.get_running_loop().time() - look.at_s > TRUSTED_S:
+            return places
+        for _ in range(_ROUNDS):
+            known = [handle for handle in handles if look.left.get(handle.shard.shard_id)]
+            shuffled = random.sample(known, len(known))
+            without = [requests[place] for place in places]
+            limits = [request.limit for request in without]
+            plan = plan_claims([(look.left[handle.shard.shard_id],) for handle in shuffled], limits)
+            planned = sum(map(sum, plan.shares))
+            if planned < sum(limits):
+                break
+            asked = [(handle.shard.shard_id, sum(share)) for handle, share in zip(shuffled, plan.shares, strict=True)]
+            for shard_id, amount in asked:
+                look.left[shard_id] -= amount
+            found: _Claims | None = None
+            try:
+                found = await _claim_planned(
+                    shuffled, plan, alike.queue, without, now_ms, self._compensator, enforce_quota=False
+                )
+            finally:
+                if found is None or sum(map(len, found)) < planned:  # others took some, or a shard failed
+                    look.left |= {shard_id: 0 for shard_id, amount in asked if amount}
+            for place, jobs in zip(places, found or (), strict=False):
+                claims[place] = jobs
+            places = [place for place in places if not claims[place]]
+            if not places:
+                break
+        return places
+
+    def _keep(self, alike: _Alike, look: Look) -> None:
+        key = alike.queue, alike.priorities
+        self._last_looks[key] = look
+        self._last_looks.move_to_end(key)
+        if len(self._last_looks) > _MOST_LOOKS:
+            self._last_looks.popitem(last=False)
 
     async def claim_over(
         self,
@@ -82,12 +201,35 @@ class CrossShardClaims:
         now_ms: int,
         *,
         enforce_quota: bool = False,
+        look: Look | None = None,
     ) -> _Claims:
-        """A round of its own over these shards."""
-        claims = await claim_over(handles, queue, requests, now_ms, self._compensator, enforce_quota=enforce_quota)
+        """A round of its own over these shards. `look` gets what was counted."""
+        claims = await claim_over(
+            handles, queue, requests, now_ms, self._compensator, enforce_quota=enforce_quota, look=look
+        )
         if claims is None or (any(claims) and not all(claims)):
             self.unsure += 1
         return [[] for _ in requests] if claims is None else claims
+
+    async def claim_of_first(
+        self, handles: Sequence[ShardHandle], queue: str, requests: Sequence[ClaimRequest], now_ms: int
+    ) -> _Claims | None:
+        """Jobs of the first priority from these shards; none for anybody where they have no job at all. None: they have
+        others, one did not answer, or others took what was planned.
+        """
+        priorities, limits = requests[0].priorities, [request.limit for request in requests]
+        outcomes = await gather_until_slow(
+            handles,
+            lambda handle: handle.shard.count_ready(queue, priorities, sum(limits), now_ms),
+            self._compensator,
+        )
+        ready = answers(outcomes)
+        if len(ready) < len(handles):
+            return None
+        plan = plan_claims([counts[:1] for counts in ready], limits)
+        if not plan.levels:
+            return None if any(map(any, ready)) else [[] for _ in requests]
+        return await _claim_planned(handles, plan, queue, requests, now_ms, self._compensator, enforce_quota=False)
 
     async def _compensate(self, alike: _Alike, claimed: _Claims, now_ms: int) -> None:
         await self._requeue(alike.queue, [job for jobs in claimed for job in jobs], now_ms)
@@ -108,17 +250,19 @@ async def claim_over(
     compensator: Compensator,
     *,
     enforce_quota: bool = False,
+    look: Look | None = None,
 ) -> _Claims | None:
     """Jobs for each request, highest priority first over these shards; None where there were some, and others took all
-    that was planned. QueueNotFound if none has the queue.
+    that was planned. `look` gets what the last round has counted. QueueNotFound if none has the queue.
     """
     priorities = requests[0].priorities
     limits = [request.limit for request in requests]
+    counted = max(sum(limits), COUNTED) if look is not None else sum(limits)
     shuffled = random.sample(list(handles), len(handles))
     # with quotas a round may rule out no more than one shard, so there may be as many rounds as shards
     for _ in range(max(_ROUNDS, len(shuffled)) if enforce_quota else _ROUNDS):
         outcomes = await gather_until_slow(
-            shuffled, lambda handle: handle.shard.count_ready(queue, priorities, sum(limits), now_ms), compensator
+            shuffled, lambda handle: handle.shard.count_ready(queue, priorities, counted, now_ms), compensator
         )
         if len(shuffled) < len(handles) and all(isinstance(outcome, PinLaterError) for outcome in outcomes):
             break  # those left out did answer
@@ -127,21 +271,42 @@ async def claim_over(
             handle for handle, outcome in zip(shuffled, outcomes, strict=True) if not isinstance(outcome, PinLaterError)
         ]
         plan = plan_claims(ready, limits)
+        if look is not None:
+            look.note(shuffled, outcomes, plan)
         if plan.levels == 0:
             break
-        planned = _split(requests, plan.shares, priorities[: plan.levels])
-        parts = [(handle, part) for handle, part in zip(answering, planned, strict=True) if part]
-        claims = await _claim(parts, queue, now_ms, compensator, enforce_quota)
-        if any(jobs for claimed in claims for jobs in claimed):
-            return _merge(parts, claims, requests, queue, now_ms, compensator)
+        claims = await _claim_planned(
+            answering, plan, queue, requests, now_ms, compensator, enforce_quota=enforce_quota
+        )
+        if claims is not None:
+            return claims
         if enforce_quota:  # these may be at their shares, and would be planned for again
-            tried = {handle for handle, _ in parts}
+            tried = {handle for handle, share in zip(answering, plan.shares, strict=True) if any(share)}
             shuffled = [handle for handle in shuffled if handle not in tried]
             if not shuffled:
                 break
     else:
         return None
     return [[] for _ in requests]
+
+
+async def _claim_planned(
+    handles: Sequence[ShardHandle],
+    plan: ClaimPlan,
+    queue: str,
+    requests: Sequence[ClaimRequest],
+    now_ms: int,
+    compensator: Compensator,
+    *,
+    enforce_quota: bool,
+) -> _Claims | None:
+    """What the plan says of these shards; None: others took all of it."""
+    planned = _split(requests, plan.shares, requests[0].priorities[: plan.levels])
+    parts = [(handle, part) for handle, part in zip(handles, planned, strict=True) if part]
+    claims = await _claim(parts, queue, now_ms, compensator, enforce_quota)
+    if any(jobs for claimed in claims for jobs in claimed):
+        return _merge(parts, claims, requests, queue, now_ms, compensator)
+    return None
 
 
 def _split(requests: Sequence[ClaimRequest], shares: list[list[int]], priorities: Sequence[int]) -> list[_Part]:

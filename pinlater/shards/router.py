@@ -209,8 +209,8 @@ class Router:
     def claim_at(
         self, shard_ids: Collection[str], queue: str, requests: Sequence[ClaimRequest], now_ms: int
     ) -> Coroutine[Any, Any, list[list[DequeuedJob]]]:
-        """As `claim`, for a caller who knows that only these shards have jobs; from all shards where none is given, or
-        none of them can be used.
+        """As `claim`, for a caller who knows that only these shards have jobs; from all shards where none of them can
+        be used.
         """
         usable = [handle for handle in self.members.healthy() if handle.shard.shard_id in shard_ids]
         if len(usable) == 1:
@@ -218,6 +218,15 @@ class Router:
         if not usable:
             return self.claim(queue, requests, now_ms)
         return self.claims.claim_over(usable, queue, requests, now_ms)
+
+    async def claim_of_first(
+        self, shard_ids: Collection[str], queue: str, requests: Sequence[ClaimRequest], now_ms: int
+    ) -> list[list[DequeuedJob]] | None:
+        """Jobs of the first priority from these shards; none where they have no job at all. None: neither is sure."""
+        usable = [handle for handle in self.members.healthy() if handle.shard.shard_id in shard_ids]
+        if len(usable) < len(shard_ids):
+            return None
+        return await self.claims.claim_of_first(usable, queue, requests, now_ms)
 
     def has_several_shards(self) -> bool:
         """Whether more than one is in use."""

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pinlater.service.longpoll.known_queue import SOME_JOBS, KnownQueue
+from pinlater.service.longpoll.known_queue import SOME_JOBS, TRUSTED_S, KnownQueue
 from pinlater.service.queue_limits import Throttle
 
 SHARDS = ("a", "b", "c")
@@ -22,11 +22,15 @@ events = st.one_of(
     st.tuples(st.just("taken_elsewhere"), shards),
     st.tuples(st.just("waiter_joined")),
     st.tuples(st.just("failed")),
+    st.tuples(st.just("time_passed")),
 )
 meanwhile = st.lists(events, max_size=2)
 poll = st.tuples(st.just("poll"), meanwhile)
+come_again = st.tuples(st.just("came_again"), meanwhile)
 claim = st.tuples(st.just("claim"), a_few, st.just([]) | meanwhile)
-anything = st.one_of(notified, notified, claim, claim, poll, events)  # most, where the shards with jobs are known
+anything = st.one_of(
+    notified, notified, claim, claim, poll, come_again, events
+)  # most, where the shards with jobs are known
 Event = tuple[Any, ...]
 
 
@@ -39,10 +43,13 @@ class Queue:
         self.time_s = 100.0
         self.jobs = dict.fromkeys(SHARDS, 0)
         self.known = KnownQueue(5, lambda: self.time_s)
+        self.was_empty = True
+        """Everybody who waits was waiting at a moment when no shard had a job."""
 
     def happen(self, event: Event) -> None:
         name, *values = event
         getattr(self, name)(*values)
+        self.was_empty = self.was_empty or not any(self.jobs.values())
 
     def notified(self, shard: str, jobs: int) -> None:
         self.jobs[shard] += jobs
@@ -62,7 +69,11 @@ class Queue:
         self.jobs[shard] = 0
 
     def waiter_joined(self) -> None:
-        self.known.forget_shards()
+        self.known.joined_unseen()
+        self.was_empty = False
+
+    def time_passed(self) -> None:
+        self.time_s += 1.1
 
     def failed(self) -> None:
         self.known.fail()
@@ -78,23 +89,39 @@ class Queue:
             known.found_due()
         elif not known.is_stale:
             known.found_empty(events, 1_500)
-            known.found_all_empty(changes)
+            known.found_at((), changes)
 
     def claim(self, limit: int, meanwhile: list[Event]) -> None:
         known = self.known
         known.begin_claim()
-        candidates, changes = known.take_candidates(), known.changes
-        found = 0
-        for shard in candidates or SHARDS:
-            taken = min(self.jobs[shard], limit - found)
+        candidates, in_order, _ = known.take_candidates()
+        assert self.was_empty or not (candidates and in_order)
+        changes = known.changes
+        with_jobs = [shard for shard in candidates or SHARDS if self.jobs[shard]]
+        for shard in with_jobs:
+            taken = min(self.jobs[shard], limit)
             self.jobs[shard] -= taken
-            found += taken
+            limit -= taken
+        self.was_empty = self.was_empty or not any(self.jobs.values())
         for event in meanwhile:
             self.happen(event)
-        if found:
+        if not candidates:
+            known.found_at(with_jobs, changes)
+        elif with_jobs:
             known.give_back(candidates)
-        elif not candidates:
-            known.found_all_empty(changes)
+
+    def came_again(self, meanwhile: list[Event]) -> None:
+        """A dequeue that asks only the shards that may have jobs, and joins."""
+        known = self.known
+        shard_ids, events, changes = known.worth_asking(), known.events, known.changes
+        empty = [shard for shard in shard_ids or () if not self.jobs[shard]]
+        is_empty = shard_ids is not None and len(empty) == len(shard_ids)
+        for event in meanwhile:
+            self.happen(event)
+        known.found_none_at(empty, changes)
+        if is_empty and known.events == events:
+            known.found_empty(events, 1_500)
+        self.waiter_joined()
 
 
 @settings(max_examples=2000)
@@ -110,7 +137,8 @@ def test_no_job_is_where_nobody_would_look(happened: list[Event], last: str) -> 
         assert not queue.known.is_empty(queue.time_s)
     queue.known.expect(0, last)  # with no candidate at all, every shard is asked
     candidates = queue.known.take_candidates()
-    assert not candidates or with_jobs <= candidates
+    assert not candidates.shard_ids or with_jobs <= candidates.shard_ids
+    assert queue.was_empty or not (candidates.shard_ids and candidates.in_order)
 
 
 @given(st.lists(a_few, min_size=1), st.integers(-3, 0))
@@ -132,7 +160,19 @@ def test_an_empty_queue_is_trusted_until_its_next_poll_or_an_event() -> None:
     assert queue.known.was_empty()
     queue.known.expect(1, SHARDS[0])
     assert not queue.known.was_empty()
-    assert queue.known.take_candidates() == {SHARDS[0]}
+    assert queue.known.take_candidates() == ({SHARDS[0]}, True, True)
+
+
+def test_what_all_shards_said_is_trusted_for_a_while() -> None:
+    queue = Queue()
+    queue.poll([])
+    assert queue.known.worth_asking() == set()
+    queue.known.expect(1, SHARDS[0])
+    queue.time_s += TRUSTED_S - 0.01
+    assert queue.known.worth_asking() == {SHARDS[0]}
+    queue.time_s += 0.1
+    assert queue.known.worth_asking() is None
+    assert queue.known.take_candidates() == (set(), True, False)
 
 
 def test_a_throttled_queue_expects_nothing_until_the_rate_allows_a_job() -> None:

@@ -9,11 +9,19 @@ from dataclasses import dataclass, field
 
 from pinlater.backends.base import UNKNOWN_CHANGE, Notification, OnNotification
 from pinlater.errors import NothingStored
-from pinlater.model import Ack, DequeuedJob, ExtendedJob, Job
+from pinlater.model import (
+    Ack,
+    DequeuedFromQueues,
+    DequeuedJob,
+    DequeueFromQueuesRequest,
+    ExtendedJob,
+    Job,
+    QueueShare,
+)
 from pinlater.service import ServiceSettings
 from pinlater.shards.handle import ShardHandle
 from tests.unit.breaking import until_quiet
-from tests.unit.stand import Stand, stand
+from tests.unit.stand import ME, Stand, stand
 
 SELDOM = ServiceSettings(poll_min_ms=5, poll_max_ms=60_000, poll_subscribed_ms=60_000)
 ONE_JOB = Notification(1, None)
@@ -28,7 +36,7 @@ class Told:
 
     def subscribe(self, handle: ShardHandle) -> None:
         async def subscribe(queue: str, on_event: OnNotification | None) -> bool:
-            if on_event is not None:
+            if on_event is not None and queue == "mail":
                 self.tell[handle] = on_event
             return True
 
@@ -170,6 +178,103 @@ async def test_who_joined_without_a_look_is_given_a_job_after_a_look_at_all_shar
         told.told(1)
         assert [job.body for job in await first] == [b"urgent"]
         assert [job.body for job in await second] == [b"told"]
+
+
+async def test_who_joined_without_a_look_is_given_a_job_of_the_first_priority_by_its_shard_alone() -> None:
+    async with telling() as told, asyncio.timeout(60):
+        first = await told.waiting()
+        second = asyncio.create_task(told.at.dequeue(1, wait_ms=60_000))
+        while told.at.service.waiting < 2:
+            await asyncio.sleep(0)
+        for shard, body in ((1, b"a"), (2, b"b")):
+            await told.put(shard, body)
+            told.told(shard)
+        assert [[job.body for job in await each] for each in (first, second)] == [[b"a"], [b"b"]]
+        assert told.asked() == [False, True, True]
+
+
+async def test_who_comes_again_asks_the_shard_of_its_last_job_alone() -> None:
+    async with telling() as told, asyncio.timeout(60):
+        waiting = await told.waiting()
+        for _ in range(5):
+            await told.put(1, b"x")
+            told.told(1)
+            assert len(await waiting) == 1
+            told.forget()
+            waiting = asyncio.create_task(told.at.dequeue(1, wait_ms=60_000))
+            while not told.at.service.waiting:
+                await asyncio.sleep(0)
+            await until_quiet(*told.at.stores)
+            assert told.asked() == [False, True, False]
+            assert not told.at.stores[1].begun["claim"]
+        waiting.cancel()
+
+
+async def test_who_comes_again_for_several_queues_asks_the_shard_of_its_last_job_alone() -> None:
+    async with telling() as told, asyncio.timeout(60):
+        queues = [QueueShare("mail"), QueueShare("other")]
+        await told.at.service.create_queue("other")
+
+        async def come() -> asyncio.Task[DequeuedFromQueues]:
+            request = DequeueFromQueuesRequest(queues, 1, wait_ms=60_000)
+            task = asyncio.create_task(told.at.service.dequeue_from_queues(request, context=ME))
+            while not told.at.service.waiting:
+                await asyncio.sleep(0)
+            await until_quiet(*told.at.stores)
+            return task
+
+        (await told.waiting()).cancel()
+        waiting = await come()
+        await told.put(1, b"x")
+        told.told(1)
+        assert len(await waiting) == 1
+        told.forget()
+        waiting = await come()
+        assert told.asked() == [False, True, False]
+        waiting.cancel()
+
+
+async def test_who_comes_again_gets_what_came_meanwhile_and_the_most_urgent_of_all_shards() -> None:
+    async with telling() as told, asyncio.timeout(60):
+        waiting = await told.waiting()
+        await told.put(1, b"x")
+        told.told(1)
+        assert len(await waiting) == 1
+        await told.put(2, b"meanwhile")
+        told.told(2)
+        assert [job.body for job in await told.at.dequeue(1, wait_ms=60_000)] == [b"meanwhile"]
+        await told.put(0, b"urgent", 2)  # of which is not told yet
+        await told.put(1, b"told", 3)
+        told.told(1)
+        assert [job.body for job in await told.at.dequeue(1, wait_ms=60_000)] == [b"urgent"]
+        assert [job.body for job in await told.at.dequeue(1, wait_ms=60_000)] == [b"told"]
+
+
+async def test_who_comes_again_while_something_has_become_due_asks_all() -> None:
+    async with telling() as told, asyncio.timeout(60):
+        waiting = await told.waiting()
+        await told.put(1, b"x")
+        told.told(1)
+        assert len(await waiting) == 1
+        due_ms = told.at.clock.now_ms() + 10
+        await told.at.stores[0].inner.enqueue("mail", [Job(b"due", 1, due_ms)], due_ms)
+        told.told(0, Notification(0, due_ms))
+        told.at.clock.tick(20)
+        assert [job.body for job in await told.at.dequeue(1, wait_ms=60_000)] == [b"due"]
+
+
+async def test_a_job_of_which_nothing_was_told_is_found_once_all_were_not_asked_for_a_while() -> None:
+    async with stand(3, settings=ServiceSettings(poll_min_ms=5, poll_subscribed_ms=200)) as at, asyncio.timeout(60):
+        told = Told(at)
+        for handle in at.members.all:
+            told.subscribe(handle)
+        await told.put(0, b"not told")
+        found = False
+        while not found:  # jobs come to another shard all the time
+            await told.put(1, b"x")
+            if told.tell:
+                told.told(1)
+            found = [job.body for job in await at.dequeue(1, wait_ms=60_000)] == [b"not told"]
 
 
 async def test_what_the_limit_left_on_a_shard_is_found_by_those_who_still_wait() -> None:

@@ -218,7 +218,7 @@ async def test_a_dequeue_whose_caller_goes_requeues_what_the_shards_gave() -> No
 
 async def test_dequeues_that_come_during_a_look_share_the_next_one() -> None:
     async with stand(2) as at:
-        await on_each(at, *[Job(b"x")] * 4)
+        await on_each(at, *[Job(b"x", 2)] * 4)  # of a later priority: no look of before is enough
         gate = at.stores[0].hold("count_ready")
         calls = [asyncio.create_task(at.dequeue(2)) for _ in range(4)]
         await at.stores[0].until_begun("count_ready")

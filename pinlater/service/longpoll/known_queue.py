@@ -4,15 +4,18 @@ What it knows is wrong in one direction only. Jobs that it expects may not be th
 a queue is empty to it, and a shard no candidate, only where each later job would be notified
 (tests/unit/test_known_queue.py).
 
-Where stores notify of jobs, a poller that found all shards empty need not ask all of them whenever one gets a job: the
-one that notified, or that this process gave the job to, is enough. Else every process that waits for the queue would
-ask every shard for every job. This holds as long as everybody who waits was waiting at the moment when all were empty,
-or has asked all shards itself (decision 3 in docs/semantics.md: order over shards).
+Where stores notify of jobs, a poller that has asked all shards knows which of them may have jobs: those that had some,
+and those that notified since, or that this process gave a job to. Only these are asked. Else every process that waits
+for the queue would ask every shard for every job.
+
+Order over shards (docs/semantics.md, 3) wants more where a job is not of the first priority: everybody who waits must
+have been waiting at a moment when all shards had nothing, or have asked all of them himself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from pinlater.service.queue_limits import Throttle
 
@@ -22,15 +25,35 @@ SOME_JOBS = 1_000
 _MAX_THROTTLE_MS = 1_000
 """A queue with a slow rate is polled this often all the same: others may have given tokens back."""
 
+TRUSTED_S = 3.0
+"""What all shards said is trusted for so long: a notification may be lost."""
+
+
+class Candidates(NamedTuple):
+    """The shards to ask, by id; none: all. `in_order`: whatever they have may be handed out, else jobs of the first
+    priority alone. `got_jobs`: one of them has got jobs since these were last asked.
+    """
+
+    shard_ids: set[str]
+    in_order: bool
+    got_jobs: bool = False
+
 
 class KnownQueue:
-    """`time_s` is the event loop's clock."""
+    """`time_s` is the event loop's clock; `trusted_s`: for how long what all shards said is trusted."""
 
     __slots__ = (
         "_candidates",
         "_empty_at",
+        "_forgot_at",
+        "_got_jobs",
+        "_in_order",
+        "_joined_at",
         "_time_s",
+        "_told_at",
+        "_trusted_s",
         "_trusted_until_s",
+        "asked_s",
         "changes",
         "due_passed",
         "events",
@@ -42,7 +65,7 @@ class KnownQueue:
         "throttled_until_s",
     )
 
-    def __init__(self, pause_ms: int, time_s: Callable[[], float]) -> None:
+    def __init__(self, pause_ms: int, time_s: Callable[[], float], trusted_s: float = TRUSTED_S) -> None:
         self.pause_ms = pause_ms
         """The pause between two polls."""
         self.ready_estimate = 0
@@ -63,10 +86,18 @@ class KnownQueue:
             -1
         )  # so many events there had been at the last poll, which found nothing; -1: there may be jobs
         self._trusted_until_s = 0.0
-        self._candidates: set[str] | None = None  # ids of those that got jobs since all were empty; None: any may have
+        self._candidates: set[str] | None = None  # ids of the shards that may have jobs; None: any may have
+        self.asked_s = 0.0
+        """When all shards were last asked, as far as it counts."""
         self.changes = 0
-        """How often `_candidates` may have got more: for `found_all_empty`, as it was before all shards were asked."""
+        """How much happened that `found_at` must know of: it is told what this was before shards were asked."""
+        self._got_jobs = False  # a shard has, since `_candidates` were last asked
+        self._told_at: dict[str, int] = {}  # `changes` when a shard last got jobs
+        self._forgot_at = 0  # when any shard might have got some
+        self._joined_at = 0  # when somebody joined who had not asked all shards
+        self._in_order = False  # everybody who waits did so at a moment when all shards had nothing
         self._time_s = time_s
+        self._trusted_s = trusted_s
 
     # -- events ------------------------------------------------------------------------------------------------------
 
@@ -75,11 +106,14 @@ class KnownQueue:
         waiters: not while the queue is throttled.
         """
         self.events += 1
-        self.changes += 1
         if not shard_id:
-            self._candidates = None
-        elif self._candidates is not None:
-            self._candidates.add(shard_id)
+            self.forget_shards()
+        else:
+            self.changes += 1
+            self._told_at[shard_id] = self.changes
+            self._got_jobs = True
+            if self._candidates is not None:
+                self._candidates.add(shard_id)
         if self.throttled_until_s and self.throttled_for() > 0:
             return False
         self.ready_estimate += jobs
@@ -109,9 +143,16 @@ class KnownQueue:
         self.forget_shards()
 
     def forget_shards(self) -> None:
-        """There may be jobs on any shard, or somebody waits from now on who has asked none."""
+        """There may be jobs on any shard."""
         self.changes += 1
+        self._forgot_at = self.changes
         self._candidates = None
+
+    def joined_unseen(self) -> None:
+        """Somebody waits from now on who has not asked all shards."""
+        self.changes += 1
+        self._joined_at = self.changes
+        self._in_order = False
 
     def expect_any(self) -> None:
         """There may be jobs, on any shard."""
@@ -131,14 +172,24 @@ class KnownQueue:
         self._empty_at, self.is_full = events, False
         self._trusted_until_s = self._time_s() + pause_ms / 1000
 
-    def found_all_empty(self, changes: int) -> None:
-        """All shards were asked and had nothing, and all notify of what comes; it counts where nothing came since."""
-        if changes == self.changes:
-            self._candidates = set()
+    def found_at(self, shard_ids: Iterable[str], changes: int) -> None:
+        """All shards were asked after so many changes. These had jobs, or did not say, and all notify of what comes."""
+        if changes < self._forgot_at:
+            return
+        had_jobs = set(shard_ids)
+        self._candidates = had_jobs | {each for each, at in self._told_at.items() if at > changes}
+        self.asked_s = self._time_s()
+        self._in_order = not had_jobs and changes >= self._joined_at
 
-    def begin_empty(self) -> None:
-        """A claim that ended right before this was made asked all shards, and they had nothing."""
-        self.found_all_empty(self.changes)
+    def found_none_at(self, shard_ids: Iterable[str], changes: int) -> None:
+        """These were asked after so many changes, and had nothing."""
+        if self._candidates is not None:
+            self._candidates -= {each for each in shard_ids if self._told_at.get(each, 0) <= changes}
+
+    def worth_asking(self) -> set[str] | None:
+        """The shards that may have jobs; None: it is not known, or all have not been asked for a while."""
+        is_fresh = self._time_s() - self.asked_s <= self._trusted_s
+        return None if self._candidates is None or not is_fresh else set(self._candidates)
 
     def is_empty(self, now_s: float) -> bool:
         """Whether the last poll found nothing, and no event came since; for as long as such a poll is trusted."""
@@ -154,21 +205,27 @@ class KnownQueue:
         """The claim takes what was expected."""
         self.ready_estimate, self._empty_at = 0, -1
 
-    def take_candidates(self) -> set[str]:
-        """The ids of the shards to ask now; none: all. They count as empty from then on, until `give_back` returns
-        them.
-        """
-        candidates = self._candidates
+    def take_candidates(self) -> Candidates:
+        """The shards to ask now. They count as empty from then on, until `give_back` returns them."""
+        candidates, got_jobs = self.worth_asking(), self._got_jobs
+        self._got_jobs = False
         if not candidates:
             self._candidates = None
-            return set()
+            return Candidates(set(), in_order=True)
         self._candidates = set()
-        return candidates
+        return Candidates(candidates, self._in_order, got_jobs)
 
     def give_back(self, candidates: Iterable[str]) -> None:
         """These had jobs, and may have more."""
         if self._candidates is not None:
             self._candidates.update(candidates)
+
+    def expect_left(self) -> bool:
+        """More jobs are expected where the last were. Whether it is known which shards these are."""
+        if not self.worth_asking():
+            return False
+        self.ready_estimate = max(self.ready_estimate, 1)
+        return True
 
     # -- limits ------------------------------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from pinlater.eager import InlineFuture
 from pinlater.errors import DequeueRateLimited, Draining, PinLaterError, QueueNotFound, UnknownError
 from pinlater.model import DequeuedJob
 from pinlater.queues.settings import QueueSettings
+from pinlater.service.longpoll.known_claims import claim_at_candidates, is_told_all, known_shards
 from pinlater.service.longpoll.known_queue import SOME_JOBS, KnownQueue
 from pinlater.service.longpoll.poller_context import PollerContext
 from pinlater.service.longpoll.poller_state import Outlook, PollerState
@@ -36,6 +37,9 @@ KEEP_S = 10.0
 """How long the poller of a queue that is one of several to a waiter is kept, parked, after the last of them: most come
 back at once, and to begin a hundred pollers each time would cost more than all else.
 """
+
+TRUSTED_POLLS = 2
+"""What all shards said is trusted for so many pauses between two polls of a queue of which the stores notify."""
 
 FIRST_BACKOFF_S = 0.5
 MAX_BACKOFF_S = 10.0
@@ -72,7 +76,7 @@ class QueuePoller:
         self.waiters = WaitQueue()
         self.state = PollerState.IDLE
         self._loop = asyncio.get_running_loop()
-        self.known = KnownQueue(pause_ms, self._loop.time)
+        self.known = KnownQueue(pause_ms, self._loop.time, TRUSTED_POLLS * context.settings.poll_subscribed_ms / 1000)
         self.inflight_jobs = 0
         """How many jobs the claim that begins next may meet before they are announced."""
         self.error: PinLaterError | None = None
@@ -142,6 +146,7 @@ class QueuePoller:
         if waiter.in_claim or waiter.answer.done():
             return
         self.waiters.leave(waiter)
+        self._stay()
         error = self.reason_for_nothing()
         if error is None:
             waiter.answer.set_result([])
@@ -181,8 +186,13 @@ class QueuePoller:
     # -- waiters of several queues -----------------------------------------------------------------------------------
 
     def keep(self, now_s: float) -> None:
-        """A dequeue from several queues asks for this one: most of those come again and again."""
+        """Callers ask for its queue who come again and again."""
         self._keep_until_s = now_s + KEEP_S
+
+    def _stay(self) -> None:
+        """Where it knows which of several shards may have jobs: callers come back."""
+        if self._context.router.has_several_shards():
+            self.keep(self._loop.time())
 
     def keep_no_longer(self) -> None:
         """The queue is not there: callers can name any number of such queues."""
@@ -198,7 +208,7 @@ class QueuePoller:
                 return Outlook.EMPTY
         if self.waiters.entries or self.state is PollerState.BACKING_OFF or now_s < known.throttled_until_s:
             return Outlook.TAKEN
-        return Outlook.FULL if known.is_full else Outlook.UNKNOWN
+        return Outlook.FULL if known.is_full or known_shards(self._context, self.queue, self.known) else Outlook.UNKNOWN
 
     def due_taken(self) -> None:
         """A dequeue that waits for nothing asks for jobs of the queue, whose next time has come: that time will not be
@@ -227,14 +237,39 @@ class QueuePoller:
 
     def begins_empty(self) -> None:
         """Whoever began it found no job on any shard, and all shards notify of those that come."""
-        context, queue = self._context, self.queue
-        is_notified = context.router.has_several_shards() and context.subscriptions.is_subscribed(queue)
-        if is_notified and context.due.is_known(queue):
-            self.known.begin_empty()
+        if is_told_all(self._context, self.queue):
+            self.known.found_at((), self.known.changes)
+
+    async def claim_at_known(self, request: ClaimRequest) -> list[DequeuedJob] | None:
+        """Jobs for a dequeue that comes while nobody waits; none: the queue is empty. None: all shards are to be asked,
+        as it is not known which of them may have jobs, or those that may have some have jobs of a later priority.
+        """
+        context, known = self._context, self.known
+        shard_ids = None if self.waiters.entries else known_shards(self._context, self.queue, self.known)
+        if shard_ids is None:
+            return None
+        events, changes = known.events, known.changes
+        if shard_ids:
+            claimed = await context.router.claim_of_first(shard_ids, self.queue, (request,), context.clock.now_ms())
+            if claimed is None:
+                return None
+            if any(claimed):
+                return claimed[0]
+            known.found_none_at(shard_ids, changes)
+        self.found_empty(events)
+        return []
+
+    def asked_all(self, events: int, changes: int, looks: int, priorities: Sequence[int], *, found_none: bool) -> None:
+        """A claim of others has asked all shards, after so many events, changes, and looks of all claims."""
+        look = self._context.router.claims.last_look(self.queue, priorities)
+        if look is not None and look.number > looks and is_told_all(self._context, self.queue):
+            self.known.found_at(look.shard_ids, changes)
+            if found_none:
+                self.found_empty(events)
 
     def joined_unseen(self) -> None:
         """A waiter has joined that did not ask all shards itself."""
-        self.known.forget_shards()
+        self.known.joined_unseen()
 
     def joined(self) -> None:
         """A waiter of several queues has joined: it is polled again, unless it is known to be empty."""
@@ -291,7 +326,8 @@ class QueuePoller:
                         self.state = PollerState.THROTTLED
                         await self._rest(self._loop.time() + left_s)
                     elif known.ready_estimate <= 0:
-                        next_poll_at_s = self._next_poll_at(self._loop.time())
+                        since_s = self._loop.time() if known.worth_asking() is None else known.asked_s
+                        next_poll_at_s = self._next_poll_at(since_s)
                         while known.ready_estimate <= 0 and (until_s := self._idle_until(next_poll_at_s)) is not None:
                             if until_s > 0:
                                 self.state = PollerState.IDLE
@@ -326,13 +362,13 @@ class QueuePoller:
         self.wakeup = InlineFuture(self._loop)
         return self.wakeup
 
-    def _next_poll_at(self, now_s: float) -> float:
-        """On the beat that all pollers of this process share."""
+    def _next_poll_at(self, since_s: float) -> float:
+        """A pause later, on the beat that all pollers of this process share."""
         pause_s = self.known.pause_ms / 1000
         if pause_s == 0:
-            return now_s
+            return since_s
         phase_s = self._context.phase_s
-        beats = (now_s + phase_s) / pause_s
+        beats = (since_s + phase_s) / pause_s
         return (math.floor(beats + 0.25) + 1) * pause_s - phase_s
 
     def _idle_until(self, next_poll_at_s: float) -> float | None:
@@ -379,7 +415,7 @@ class QueuePoller:
                         waiter.in_claim = True
                         requests.append(waiter.claim_for(self.queue) if waiter.is_shared else waiter.request)
                     if context.router.has_several_shards():
-                        claimed = await self._claim_at_candidates(requests)
+                        claimed = await claim_at_candidates(context, self.queue, known, requests)
                     else:
                         claimed = await context.router.claim(self.queue, requests, context.clock.now_ms())
                 if inflight:
@@ -405,21 +441,6 @@ class QueuePoller:
             self.error = None
         self._answer(batch, claimed)
 
-    async def _claim_at_candidates(self, requests: Sequence[ClaimRequest]) -> list[list[DequeuedJob]]:
-        """Claim at the shards that got jobs, or at all; what that finds is what is known then."""
-        context, known = self._context, self.known
-        if not (is_subscribed := context.subscriptions.is_subscribed(self.queue)):
-            known.forget_shards()
-        candidates, changes, unsure = known.take_candidates(), known.changes, context.router.claims.unsure
-        claimed = await context.router.claim_at(candidates, self.queue, requests, context.clock.now_ms())
-        if context.router.claims.unsure != unsure:
-            known.forget_shards()
-        elif any(claimed):
-            known.give_back(candidates)
-        elif is_subscribed and not candidates:
-            known.found_all_empty(changes)
-        return claimed
-
     async def _poll(self) -> None:
         """Ask the stores whether jobs are to be expected, or when the next one is due."""
         self.state = PollerState.POLLING
@@ -438,7 +459,7 @@ class QueuePoller:
             return  # what was found may be older than what there is: once more, without a pause
         self._was_empty(events)
         if context.router.has_several_shards() and context.subscriptions.is_subscribed(self.queue):
-            known.found_all_empty(changes)
+            known.found_at((), changes)
 
     def _slower_ms(self) -> int:
         settings = self._context.settings
@@ -506,6 +527,11 @@ class QueuePoller:
                 waiter.in_claim = False
                 if waiter.is_over:
                     self.end_wait(waiter)
+        if served:
+            self._stay()
+            may_expect = bool(self.waiters.entries) and not known.due_passed
+            if may_expect and is_told_all(self._context, self.queue) and known.expect_left():
+                return
         if served or known.due_passed:
             known.pause_ms = 0 if self.waiters.entries else self._context.settings.poll_min_ms
 
