@@ -275,7 +275,7 @@ class Dequeuer:
         (jobs,) = await self._router.claim(queue, (claim,), self._clock.now_ms(), coverage=coverage)
         found_none = not jobs and coverage >= 1 and unsure == claims.unsure
         if poller is not None and coverage >= 1:
-            poller.asked_all(events, changes, looks, claim.priorities, found_none=found_none)
+            poller.note_look(events, changes, looks, claim.priorities, found_none=found_none)
         return jobs, found_none
 
     async def _claim_now(

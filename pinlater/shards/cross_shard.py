@@ -13,6 +13,7 @@ of that are claimed where the last counts have seen some: a backlog of one prior
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Iterable, Sequence
@@ -34,6 +35,9 @@ TRUSTED_S = 2.0
 
 COUNTED = 100
 """So many jobs of each priority are counted on a shard at least, so that later claims know of them."""
+
+COMPETED_S = 10.0
+"""Where others took what was left by a look, for so long only shards with as many as are counted are claimed from."""
 
 _MOST_LOOKS = 1_000
 """Queues of which the last counts are kept."""
@@ -57,18 +61,25 @@ class Look:
     priority that no claim has been made for, by shard id; `shard_ids`: the shards that had jobs, or did not answer.
     """
 
-    __slots__ = ("at_s", "left", "number", "shard_ids")
+    __slots__ = ("at_s", "left", "number", "shard_ids", "short_s")
 
-    def __init__(self, number: int, at_s: float) -> None:
+    def __init__(self, number: int, at_s: float, short_s: float = -math.inf) -> None:
         self.number = number
         self.at_s = at_s
+        self.short_s = short_s
+        """When others last had taken what was left by a look."""
         self.left: dict[str, int] = {}
         self.shard_ids: set[str] = set()
 
     def note(
-        self, handles: Sequence[ShardHandle], outcomes: Sequence[Sequence[int] | PinLaterError], plan: ClaimPlan
+        self,
+        handles: Sequence[ShardHandle],
+        outcomes: Sequence[Sequence[int] | PinLaterError],
+        plan: ClaimPlan,
+        counted: int,
     ) -> None:
-        """`plan` is for those that have answered, in their order."""
+        """`plan` is for those that have answered, in their order; so many jobs of a priority were counted at most."""
+        least = counted if self.at_s - self.short_s < COMPETED_S else 0
         self.left.clear()
         self.shard_ids.clear()
         shares = iter(plan.shares)
@@ -79,7 +90,7 @@ class Look:
             elif any(outcome):
                 self.shard_ids.add(shard_id)
                 left = outcome[0] - sum(next(shares))
-                if left > 0:
+                if left > 0 and outcome[0] >= least:
                     self.left[shard_id] = left
             else:
                 next(shares)
@@ -130,7 +141,9 @@ class CrossShardClaims:
         places = await self._claim_known(handles, alike, requests, now_ms, claims)
         if places:
             self.looks += 1
-            look = Look(self.looks, asyncio.get_running_loop().time())
+            last = self.last_look(alike.queue, alike.priorities)
+            now_s = asyncio.get_running_loop().time()
+            look = Look(self.looks, now_s) if last is None else Look(self.looks, now_s, last.short_s)
             without = [requests[place] for place in places]
             try:
                 found = await self.claim_over(handles, alike.queue, without, now_ms, look=look)
@@ -168,8 +181,8 @@ class CrossShardClaims:
             planned = sum(map(sum, plan.shares))
             if planned < sum(limits):
                 break
-            asked = [(handle.shard.shard_id, sum(share)) for handle, share in zip(shuffled, plan.shares, strict=True)]
-            for shard_id, amount in asked:
+            takes = [(handle.shard.shard_id, sum(share)) for handle, share in zip(shuffled, plan.shares, strict=True)]
+            for shard_id, amount in takes:
                 look.left[shard_id] -= amount
             found: _Claims | None = None
             try:
@@ -178,7 +191,8 @@ class CrossShardClaims:
                 )
             finally:
                 if found is None or sum(map(len, found)) < planned:  # others took some, or a shard failed
-                    look.left |= {shard_id: 0 for shard_id, amount in asked if amount}
+                    look.left |= {shard_id: 0 for shard_id, amount in takes if amount}
+                    look.short_s = asyncio.get_running_loop().time()
             for place, jobs in zip(places, found or (), strict=False):
                 claims[place] = jobs
             places = [place for place in places if not claims[place]]
@@ -272,7 +286,7 @@ async def claim_over(
         ]
         plan = plan_claims(ready, limits)
         if look is not None:
-            look.note(shuffled, outcomes, plan)
+            look.note(shuffled, outcomes, plan, counted)
         if plan.levels == 0:
             break
         claims = await _claim_planned(

@@ -11,6 +11,7 @@ from pinlater.backends.base import ClaimRequest
 from pinlater.errors import NothingStored
 from pinlater.model import Job
 from pinlater.shards import cross_shard
+from pinlater.shards.cross_shard import ClaimPlan, Look
 from tests.unit.stand import Stand, stand
 
 
@@ -61,6 +62,16 @@ async def test_a_job_of_a_later_priority_waits_for_counts_of_all_shards() -> Non
         assert [(await at.dequeue(1))[0].priority for _ in range(5)] == [1, 2, 2, 3, 3]
 
 
+async def test_where_others_took_the_first_priority_a_shard_gives_no_other() -> None:
+    async with stand(2) as at:
+        await fill(at, 0, 5)
+        assert len(await at.dequeue(1)) == 1
+        await _take_all(at, 0)
+        await fill(at, 0, 1, priority=3)
+        await fill(at, 1, 1, priority=2)
+        assert [(await at.dequeue(1))[0].priority for _ in range(2)] == [2, 3]
+
+
 async def test_where_others_took_the_jobs_all_shards_are_counted() -> None:
     async with stand(2) as at:
         await fill(at, 0, 5)
@@ -68,6 +79,31 @@ async def test_where_others_took_the_jobs_all_shards_are_counted() -> None:
         await _take_all(at, 0)
         await fill(at, 1, 1)
         assert [job.body for job in await at.dequeue(1)] == [b"1"]
+
+
+async def test_where_others_compete_only_plenty_is_claimed_by_the_last_counts() -> None:
+    async with stand(2) as at:
+        await fill(at, 0, 3)
+        await fill(at, 1, 200)
+        assert len(await at.dequeue(1)) == 1
+        await _take_all(at, 0)
+        taken = [(await at.dequeue(1))[0].body for _ in range(50)]
+        assert taken == [b"1"] * 50
+        before = counted(at)
+        await fill(at, 0, 3)
+        for _ in range(20):
+            assert (await at.dequeue(1))[0].body == b"1", "three are too few to be sure of them"
+        assert counted(at) == before
+
+
+async def test_a_look_names_the_shards_that_had_jobs_or_did_not_say() -> None:
+    async with stand(3) as at:
+        look = Look(1, 0.0)
+        outcomes = [NothingStored("gone"), [0, 0, 2], [0, 0, 0]]
+        look.note(at.members.all, outcomes, ClaimPlan([[1], [0]], 3), counted=10)
+        assert (look.shard_ids, look.left) == ({"1", "2"}, {})
+        look.note(at.members.all, [[5, 0, 0], [2, 0, 0], [0, 0, 0]], ClaimPlan([[1], [2], [0]], 1), counted=10)
+        assert (look.shard_ids, look.left) == ({"1", "2"}, {"1": 4})
 
 
 async def _take_all(at: Stand, shard: int) -> None:

@@ -163,6 +163,17 @@ def test_an_empty_queue_is_trusted_until_its_next_poll_or_an_event() -> None:
     assert queue.known.take_candidates() == ({SHARDS[0]}, True, True)
 
 
+def test_what_came_to_a_shard_while_it_was_asked_is_not_forgotten() -> None:
+    known = Queue().known
+    known.found_at(("a", "b"), known.changes)
+    changes = known.changes
+    known.expect(1, "a")
+    known.found_none_at(("a",), changes)
+    assert known.worth_asking() == {"a", "b"}
+    known.found_none_at(("a",), known.changes)
+    assert known.worth_asking() == {"b"}
+
+
 def test_what_all_shards_said_is_trusted_for_a_while() -> None:
     queue = Queue()
     queue.poll([])

@@ -250,7 +250,7 @@ async def test_who_comes_again_gets_what_came_meanwhile_and_the_most_urgent_of_a
         assert [job.body for job in await told.at.dequeue(1, wait_ms=60_000)] == [b"told"]
 
 
-async def test_who_comes_again_while_something_has_become_due_asks_all() -> None:
+async def test_who_comes_again_while_something_has_become_due_gets_it() -> None:
     async with telling() as told, asyncio.timeout(60):
         waiting = await told.waiting()
         await told.put(1, b"x")

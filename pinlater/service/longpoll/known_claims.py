@@ -21,7 +21,7 @@ which the last counts tell more (shards/cross_shard.py).
 """
 
 
-def is_told_all(context: PollerContext, queue: str) -> bool:
+def all_notify(context: PollerContext, queue: str) -> bool:
     """There are several shards, and all of them notify of jobs that come; when the next one is due is known."""
     is_notified = context.router.has_several_shards() and context.subscriptions.is_subscribed(queue)
     return is_notified and context.due.is_known(queue)
@@ -29,10 +29,9 @@ def is_told_all(context: PollerContext, queue: str) -> bool:
 
 def known_shards(context: PollerContext, queue: str, known: KnownQueue) -> set[str] | None:
     """The few shards that may have jobs; None: any may have, or many do."""
-    shard_ids, due_ms = known.worth_asking(), context.due.next(queue)
-    if shard_ids is None or len(shard_ids) > MOST_ASKED or known.due_passed or not is_told_all(context, queue):
-        return None
-    return None if due_ms is not None and due_ms <= context.clock.now_ms() else shard_ids
+    shard_ids = known.worth_asking()
+    is_few = shard_ids is not None and len(shard_ids) <= MOST_ASKED
+    return shard_ids if is_few and all_notify(context, queue) else None
 
 
 async def claim_at_candidates(

@@ -50,10 +50,10 @@ class KnownQueue:
         "_in_order",
         "_joined_at",
         "_time_s",
-        "_told_at",
+        "_notified_at",
         "_trusted_s",
         "_trusted_until_s",
-        "asked_s",
+        "look_s",
         "changes",
         "due_passed",
         "events",
@@ -87,12 +87,12 @@ class KnownQueue:
         )  # so many events there had been at the last poll, which found nothing; -1: there may be jobs
         self._trusted_until_s = 0.0
         self._candidates: set[str] | None = None  # ids of the shards that may have jobs; None: any may have
-        self.asked_s = 0.0
+        self.look_s = 0.0
         """When all shards were last asked, as far as it counts."""
         self.changes = 0
         """How much happened that `found_at` must know of: it is told what this was before shards were asked."""
         self._got_jobs = False  # a shard has, since `_candidates` were last asked
-        self._told_at: dict[str, int] = {}  # `changes` when a shard last got jobs
+        self._notified_at: dict[str, int] = {}  # `changes` when a shard last got jobs
         self._forgot_at = 0  # when any shard might have got some
         self._joined_at = 0  # when somebody joined who had not asked all shards
         self._in_order = False  # everybody who waits did so at a moment when all shards had nothing
@@ -110,7 +110,7 @@ class KnownQueue:
             self.forget_shards()
         else:
             self.changes += 1
-            self._told_at[shard_id] = self.changes
+            self._notified_at[shard_id] = self.changes
             self._got_jobs = True
             if self._candidates is not None:
                 self._candidates.add(shard_id)
@@ -177,18 +177,18 @@ class KnownQueue:
         if changes < self._forgot_at:
             return
         had_jobs = set(shard_ids)
-        self._candidates = had_jobs | {each for each, at in self._told_at.items() if at > changes}
-        self.asked_s = self._time_s()
+        self._candidates = had_jobs | {each for each, at in self._notified_at.items() if at > changes}
+        self.look_s = self._time_s()
         self._in_order = not had_jobs and changes >= self._joined_at
 
     def found_none_at(self, shard_ids: Iterable[str], changes: int) -> None:
         """These were asked after so many changes, and had nothing."""
         if self._candidates is not None:
-            self._candidates -= {each for each in shard_ids if self._told_at.get(each, 0) <= changes}
+            self._candidates -= {each for each in shard_ids if self._notified_at.get(each, 0) <= changes}
 
     def worth_asking(self) -> set[str] | None:
         """The shards that may have jobs; None: it is not known, or all have not been asked for a while."""
-        is_fresh = self._time_s() - self.asked_s <= self._trusted_s
+        is_fresh = self._time_s() - self.look_s <= self._trusted_s
         return None if self._candidates is None or not is_fresh else set(self._candidates)
 
     def is_empty(self, now_s: float) -> bool:

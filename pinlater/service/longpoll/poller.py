@@ -17,7 +17,7 @@ from pinlater.eager import InlineFuture
 from pinlater.errors import DequeueRateLimited, Draining, PinLaterError, QueueNotFound, UnknownError
 from pinlater.model import DequeuedJob
 from pinlater.queues.settings import QueueSettings
-from pinlater.service.longpoll.known_claims import claim_at_candidates, is_told_all, known_shards
+from pinlater.service.longpoll.known_claims import claim_at_candidates, all_notify, known_shards
 from pinlater.service.longpoll.known_queue import SOME_JOBS, KnownQueue
 from pinlater.service.longpoll.poller_context import PollerContext
 from pinlater.service.longpoll.poller_state import Outlook, PollerState
@@ -191,7 +191,7 @@ class QueuePoller:
 
     def _stay(self) -> None:
         """Where it knows which of several shards may have jobs: callers come back."""
-        if self._context.router.has_several_shards():
+        if all_notify(self._context, self.queue):
             self.keep(self._loop.time())
 
     def keep_no_longer(self) -> None:
@@ -237,7 +237,7 @@ class QueuePoller:
 
     def begins_empty(self) -> None:
         """Whoever began it found no job on any shard, and all shards notify of those that come."""
-        if is_told_all(self._context, self.queue):
+        if all_notify(self._context, self.queue):
             self.known.found_at((), self.known.changes)
 
     async def claim_at_known(self, request: ClaimRequest) -> list[DequeuedJob] | None:
@@ -259,10 +259,10 @@ class QueuePoller:
         self.found_empty(events)
         return []
 
-    def asked_all(self, events: int, changes: int, looks: int, priorities: Sequence[int], *, found_none: bool) -> None:
+    def note_look(self, events: int, changes: int, looks: int, priorities: Sequence[int], *, found_none: bool) -> None:
         """A claim of others has asked all shards, after so many events, changes, and looks of all claims."""
         look = self._context.router.claims.last_look(self.queue, priorities)
-        if look is not None and look.number > looks and is_told_all(self._context, self.queue):
+        if look is not None and look.number > looks and all_notify(self._context, self.queue):
             self.known.found_at(look.shard_ids, changes)
             if found_none:
                 self.found_empty(events)
@@ -326,7 +326,7 @@ class QueuePoller:
                         self.state = PollerState.THROTTLED
                         await self._rest(self._loop.time() + left_s)
                     elif known.ready_estimate <= 0:
-                        since_s = self._loop.time() if known.worth_asking() is None else known.asked_s
+                        since_s = self._loop.time() if known.worth_asking() is None else known.look_s
                         next_poll_at_s = self._next_poll_at(since_s)
                         while known.ready_estimate <= 0 and (until_s := self._idle_until(next_poll_at_s)) is not None:
                             if until_s > 0:
@@ -530,7 +530,7 @@ class QueuePoller:
         if served:
             self._stay()
             may_expect = bool(self.waiters.entries) and not known.due_passed
-            if may_expect and is_told_all(self._context, self.queue) and known.expect_left():
+            if may_expect and all_notify(self._context, self.queue) and known.expect_left():
                 return
         if served or known.due_passed:
             known.pause_ms = 0 if self.waiters.entries else self._context.settings.poll_min_ms

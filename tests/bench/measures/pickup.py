@@ -21,12 +21,15 @@ class _Case(NamedTuple):
     servers: int
     goals: tuple[Goal, Goal]
     shards: int = 1
-    """Places of one store."""
+    """Places of each store."""
+
+    stores: int = 1
 
     @property
     def name(self) -> str:
-        others = {(1, 1): "", (2, 1): ", two processes", (1, 2): ", two servers"}
-        return self.store + others[self.processes, self.servers] + (", four shards" if self.shards > 1 else "")
+        others = {(1, 1): "", (2, 1): ", two processes", (1, 2): ", two servers", (1, 4): ", four servers"}
+        shards = self.shards * self.stores
+        return self.store + others[self.processes, self.servers] + (f", {shards} shards" if shards > 1 else "")
 
 
 CASES = (
@@ -34,6 +37,8 @@ CASES = (
     _Case("redis", 2, 1, SOON),
     _Case("redis", 1, 2, SOON),
     _Case("redis", 1, 1, SOON, shards=4),
+    _Case("redis", 1, 4, SOON, shards=4),
+    _Case("redis", 1, 4, SOON, shards=8, stores=4),
     _Case("sqlite", 1, 1, SOON),
     _Case("mysql", 1, 1, POLLED),
     _Case("mysql", 2, 1, POLLED),
@@ -60,13 +65,16 @@ def measure(run: Run) -> Iterator[Figure]:
 
 
 def _times(run: Run, case: _Case) -> tuple[list[float], dict[str, float]]:
-    with stand(run, case.store) as store, ExitStack() as ending:
-        urls = [store.fresh() for _ in range(case.shards)]
+    with ExitStack() as ending:
+        stores = [ending.enter_context(stand(run, case.store, number)) for number in range(case.stores)]
+        urls = [store.fresh() for store in stores for _ in range(case.shards)]
         servers = [ending.enter_context(served(urls, case.processes)) for _ in range(case.servers)]
         pids = [pid for server in servers for pid in server.pids().values()]
         enqueue_at = servers[-1].address
         program = Program("pickup_worker", server=servers[0].address, enqueue_at=enqueue_at, jobs=run.sizes.jobs(JOBS))
-        watch = CpuWatch({**store.pids, **{f"server {number}": pid for number, pid in enumerate(pids, 1)}})
+        stores_pids = [pid for store in stores for pid in store.pids.values()]
+        watched = {f"store {number}": pid for number, pid in enumerate(stores_pids, 1)}
+        watch = CpuWatch(watched | {f"server {number}": pid for number, pid in enumerate(pids, 1)})
         watch.start()
         program.go()
         times = program.result()["ms"]
