@@ -138,23 +138,36 @@ class CrossShardClaims:
         if alike.coverage < 1 or alike.enforce_quota:
             return await self.claim_over(handles, alike.queue, requests, now_ms, enforce_quota=alike.enforce_quota)
         claims: _Claims = [[] for _ in requests]
-        places = await self._claim_known(handles, alike, requests, now_ms, claims)
-        if places:
-            self.looks += 1
-            last = self.last_look(alike.queue, alike.priorities)
-            now_s = asyncio.get_running_loop().time()
-            look = Look(self.looks, now_s) if last is None else Look(self.looks, now_s, last.short_s)
-            without = [requests[place] for place in places]
-            try:
-                found = await self.claim_over(handles, alike.queue, without, now_ms, look=look)
-            except PinLaterError:
-                if len(places) == len(requests):
-                    raise
-                self.unsure += 1  # the others have theirs
-                return claims
-            self._keep(alike, look)
-            for place, jobs in zip(places, found, strict=True):
-                claims[place] = jobs
+        try:
+            await self._claim_known(handles, alike, requests, now_ms, claims)
+            places = [place for place, jobs in enumerate(claims) if not jobs]
+            if places:
+                found = await self._claim_by_look(handles, alike, [requests[place] for place in places], now_ms)
+                for place, jobs in zip(places, found, strict=True):
+                    claims[place] = jobs
+        except PinLaterError:
+            if not any(claims):
+                raise
+            self.unsure += 1  # the others have theirs
+        except BaseException:  # the callers get nothing
+            self._batcher.give_up(alike, claims, now_ms)
+            raise
+        return claims
+
+    async def _claim_by_look(
+        self, handles: Sequence[ShardHandle], alike: _Alike, requests: Sequence[ClaimRequest], now_ms: int
+    ) -> _Claims:
+        """As `claim_over`; what is counted is kept."""
+        self.looks += 1
+        last = self.last_look(alike.queue, alike.priorities)
+        now_s = asyncio.get_running_loop().time()
+        look = Look(self.looks, now_s) if last is None else Look(self.looks, now_s, last.short_s)
+        claims = await self.claim_over(handles, alike.queue, requests, now_ms, look=look)
+        key = alike.queue, alike.priorities
+        self._last_looks[key] = look
+        self._last_looks.move_to_end(key)
+        if len(self._last_looks) > _MOST_LOOKS:
+            self._last_looks.popitem(last=False)
         return claims
 
     async def _claim_known(
@@ -164,23 +177,21 @@ class CrossShardClaims:
         requests: Sequence[ClaimRequest],
         now_ms: int,
         claims: _Claims,
-    ) -> Sequence[int]:
-        """Adds jobs of the first priority to these claims, from shards that the last look has found to have enough; the
-        places of requests that go without.
-        """
-        look = self._last_looks.get((alike.queue, alike.priorities))
-        places: Sequence[int] = range(len(requests))
+    ) -> None:
+        """Adds jobs of the first priority to these claims, from shards that the last look has found to have enough."""
+        look = self.last_look(alike.queue, alike.priorities)
         if look is None or asyncio.get_running_loop().time() - look.at_s > TRUSTED_S:
-            return places
+            return
         for _ in range(_ROUNDS):
+            places = [place for place, jobs in enumerate(claims) if not jobs]
             known = [handle for handle in handles if look.left.get(handle.shard.shard_id)]
             shuffled = random.sample(known, len(known))
             without = [requests[place] for place in places]
             limits = [request.limit for request in without]
             plan = plan_claims([(look.left[handle.shard.shard_id],) for handle in shuffled], limits)
             planned = sum(map(sum, plan.shares))
-            if planned < sum(limits):
-                break
+            if not planned or planned < sum(limits):
+                return
             takes = [(handle.shard.shard_id, sum(share)) for handle, share in zip(shuffled, plan.shares, strict=True)]
             for shard_id, amount in takes:
                 look.left[shard_id] -= amount
@@ -195,17 +206,6 @@ class CrossShardClaims:
                     look.short_s = asyncio.get_running_loop().time()
             for place, jobs in zip(places, found or (), strict=False):
                 claims[place] = jobs
-            places = [place for place in places if not claims[place]]
-            if not places:
-                break
-        return places
-
-    def _keep(self, alike: _Alike, look: Look) -> None:
-        key = alike.queue, alike.priorities
-        self._last_looks[key] = look
-        self._last_looks.move_to_end(key)
-        if len(self._last_looks) > _MOST_LOOKS:
-            self._last_looks.popitem(last=False)
 
     async def claim_over(
         self,

@@ -9,10 +9,13 @@ import pytest
 
 from pinlater.backends.base import ClaimRequest
 from pinlater.errors import NothingStored
-from pinlater.model import Job
+from pinlater.model import DequeuedJob, Job
 from pinlater.shards import cross_shard
 from pinlater.shards.cross_shard import ClaimPlan, Look
+from tests.unit.breaking import settled
 from tests.unit.stand import Stand, stand
+
+NOW = 1_790_000_000_000
 
 
 async def fill(at: Stand, shard: int, amount: int, priority: int = 1) -> None:
@@ -122,6 +125,43 @@ async def test_where_a_shard_does_not_answer_the_next_dequeue_counts_all() -> No
             await at.dequeue(1)
         await fill(at, 1, 5)
         assert len(await at.dequeue(9)) == 9
+
+
+async def two_of_which_one_goes_without(at: Stand) -> tuple[asyncio.Task[list[DequeuedJob]], ...]:
+    """Two dequeues of one round, of whose jobs another server has taken one: so all shards are counted for the second,
+    while the first has its job. Until that count.
+    """
+    await fill(at, 0, 3)
+    gate = at.stores[0].hold("claim")
+    first = asyncio.create_task(at.dequeue(1))
+    await at.stores[0].until_begun("claim")
+    both = tuple(asyncio.create_task(at.dequeue(1)) for _ in range(2))
+    await settled()
+    await at.stores[0].inner.claim("mail", [ClaimRequest("h:1:1:2:me", 1, (1, 2, 3), 60_000, 2**20)], NOW)
+    at.stores[1].hold("count_ready")
+    before = at.stores[1].begun["count_ready"]
+    gate.set()
+    assert len(await first) == 1
+    while at.stores[1].begun["count_ready"] == before:
+        await settled()
+    return both
+
+
+async def test_who_has_a_job_gets_it_though_the_count_for_another_fails() -> None:
+    async with stand(2) as at, asyncio.timeout(60):
+        both = await two_of_which_one_goes_without(at)
+        for store in at.stores:
+            store.failures["count_ready"] = store.losses["count_ready"] = [NothingStored("gone")] * 20
+        at.stores[1].gates["count_ready"].set()
+        assert sorted(len(jobs) for jobs in await asyncio.gather(*both)) == [0, 1]
+
+
+async def test_jobs_of_a_round_that_breaks_go_back_and_are_claimed_anew() -> None:
+    async with stand(2) as at, asyncio.timeout(60):
+        both = await two_of_which_one_goes_without(at)
+        at.stores[1].losses["count_ready"] = [RuntimeError("as no store should")]
+        at.stores[1].gates["count_ready"].set()
+        assert sorted(len(jobs) for jobs in await asyncio.gather(*both)) == [0, 1]  # each was tried again alone
 
 
 async def test_a_shard_that_got_jobs_since_has_its_turn_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,16 +49,16 @@ class KnownQueue:
         "_got_jobs",
         "_in_order",
         "_joined_at",
-        "_time_s",
         "_notified_at",
+        "_time_s",
         "_trusted_s",
         "_trusted_until_s",
-        "look_s",
         "changes",
         "due_passed",
         "events",
         "is_full",
         "is_stale",
+        "look_s",
         "pause_ms",
         "ready_estimate",
         "throttle",
@@ -188,8 +188,9 @@ class KnownQueue:
 
     def worth_asking(self) -> set[str] | None:
         """The shards that may have jobs; None: it is not known, or all have not been asked for a while."""
-        is_fresh = self._time_s() - self.look_s <= self._trusted_s
-        return None if self._candidates is None or not is_fresh else set(self._candidates)
+        if self._candidates is None or self._time_s() - self.look_s > self._trusted_s:
+            return None
+        return set(self._candidates)
 
     def is_empty(self, now_s: float) -> bool:
         """Whether the last poll found nothing, and no event came since; for as long as such a poll is trusted."""

@@ -17,7 +17,7 @@ from pinlater.eager import InlineFuture
 from pinlater.errors import DequeueRateLimited, Draining, PinLaterError, QueueNotFound, UnknownError
 from pinlater.model import DequeuedJob
 from pinlater.queues.settings import QueueSettings
-from pinlater.service.longpoll.known_claims import claim_at_candidates, all_notify, known_shards
+from pinlater.service.longpoll.known_claims import all_notify, claim_at_candidates, known_shards
 from pinlater.service.longpoll.known_queue import SOME_JOBS, KnownQueue
 from pinlater.service.longpoll.poller_context import PollerContext
 from pinlater.service.longpoll.poller_state import Outlook, PollerState
