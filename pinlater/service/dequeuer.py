@@ -109,7 +109,7 @@ class Dequeuer:
         # where clocks differ acks and claims go by different times; limits count before they claim
         if shard_id is None or self._clock.uncertainty_ms or is_limited(self._queues.settings(queue)):
             return None
-        if request.wait_ms and self._long_polls.has_waiters(queue):  # it joins those behind its acks
+        if request.wait_ms and self._long_polls.joins(queue):  # it waits behind its acks
             return None
         errors = EntryErrors()
         try:

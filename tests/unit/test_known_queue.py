@@ -23,6 +23,8 @@ events = st.one_of(
     st.tuples(st.just("waiter_joined")),
     st.tuples(st.just("failed")),
     st.tuples(st.just("time_passed")),
+    st.tuples(st.just("sent_ahead"), shards, a_few),
+    st.tuples(st.just("announced_after")),
 )
 meanwhile = st.lists(events, max_size=2)
 poll = st.tuples(st.just("poll"), meanwhile)
@@ -43,6 +45,7 @@ class Queue:
         self.time_s = 100.0
         self.jobs = dict.fromkeys(SHARDS, 0)
         self.known = KnownQueue(5, lambda: self.time_s)
+        self.to_announce: list[tuple[int, str]] = []
         self.was_empty = True
         """Everybody who waits was waiting at a moment when no shard had a job."""
 
@@ -59,6 +62,16 @@ class Queue:
         """By a change of this server that does not name the shard."""
         self.jobs[shard] += jobs
         self.known.expect(jobs)
+
+    def sent_ahead(self, shard: str, jobs: int) -> None:
+        """By an enqueue of this server, behind which a claim is sent: it is announced later."""
+        self.jobs[shard] += jobs
+        self.known.expect_ahead(jobs, shard)
+        self.to_announce.append((jobs, shard))
+
+    def announced_after(self) -> None:
+        if self.to_announce:
+            self.known.expect(*self.to_announce.pop(0))
 
     def unreported(self, shard: str, jobs: int) -> None:
         """While a subscription broke."""
@@ -172,6 +185,19 @@ def test_what_came_to_a_shard_while_it_was_asked_is_not_forgotten() -> None:
     assert known.worth_asking() == {"a", "b"}
     known.found_none_at(("a",), known.changes)
     assert known.worth_asking() == {"b"}
+
+
+def test_jobs_that_were_claimed_ahead_are_expected_once() -> None:
+    known = Queue().known
+    known.found_at((), known.changes)
+    known.expect_ahead(1, "a")
+    known.begin_claim()
+    assert known.take_candidates().shard_ids == {"a"}
+    known.ready_estimate -= 1
+    known.expect(1, "a")
+    assert (known.ready_estimate, known.worth_asking()) == (0, set())
+    known.expect(1, "a")
+    assert (known.ready_estimate, known.worth_asking()) == (1, {"a"})
 
 
 def test_what_all_shards_said_is_trusted_for_a_while() -> None:

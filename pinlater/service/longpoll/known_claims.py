@@ -22,16 +22,34 @@ which the last counts tell more (shards/cross_shard.py).
 
 
 def all_notify(context: PollerContext, queue: str) -> bool:
-    """There are several shards, and all of them notify of jobs that come; when the next one is due is known."""
-    is_notified = context.router.has_several_shards() and context.subscriptions.is_subscribed(queue)
-    return is_notified and context.due.is_known(queue)
+    """All shards notify of jobs that come, and when the next one is due is known."""
+    return context.due.is_known(queue) and context.subscriptions.is_subscribed(queue)
 
 
 def known_shards(context: PollerContext, queue: str, known: KnownQueue) -> set[str] | None:
-    """The few shards that may have jobs; None: any may have, or many do."""
+    """The few shards that may have jobs; None: any may have, many do, or the only one does."""
     shard_ids = known.worth_asking()
-    is_few = shard_ids is not None and len(shard_ids) <= MOST_ASKED
-    return shard_ids if is_few and all_notify(context, queue) else None
+    if shard_ids is None or len(shard_ids) > MOST_ASKED or not all_notify(context, queue):
+        return None
+    return shard_ids if not shard_ids or context.router.has_several_shards() else None
+
+
+async def claim_at_sole(
+    context: PollerContext, queue: str, known: KnownQueue, requests: Sequence[ClaimRequest], expected: int
+) -> list[list[DequeuedJob]]:
+    """Jobs for those who wait, where there is one shard; `known` learns whether it may have more than was expected."""
+    if not all_notify(context, queue):
+        return await context.router.claim(queue, requests, context.clock.now_ms())
+    candidates, changes = known.take_candidates().shard_ids, known.changes
+    claimed = await context.router.claim(queue, requests, context.clock.now_ms())
+    if len(claimed) == len(requests) and any(
+        len(jobs) < request.limit and sum(len(job.body) for job in jobs) < request.max_bytes // 2
+        for jobs, request in zip(claimed, requests, strict=True)
+    ):
+        known.found_at((), changes)
+    elif sum(map(len, claimed)) < expected:
+        known.give_back(candidates)
+    return claimed
 
 
 async def claim_at_candidates(

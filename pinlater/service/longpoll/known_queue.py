@@ -43,6 +43,7 @@ class KnownQueue:
     """`time_s` is the event loop's clock; `trusted_s`: for how long what all shards said is trusted."""
 
     __slots__ = (
+        "_ahead",
         "_candidates",
         "_empty_at",
         "_forgot_at",
@@ -91,6 +92,7 @@ class KnownQueue:
         """When all shards were last asked, as far as it counts."""
         self.changes = 0
         """How much happened that `found_at` must know of: it is told what this was before shards were asked."""
+        self._ahead: dict[str, int] = {}  # jobs that were expected before they are announced, by shard
         self._got_jobs = False  # a shard has, since `_candidates` were last asked
         self._notified_at: dict[str, int] = {}  # `changes` when a shard last got jobs
         self._forgot_at = 0  # when any shard might have got some
@@ -110,14 +112,27 @@ class KnownQueue:
             self.forget_shards()
         else:
             self.changes += 1
-            self._notified_at[shard_id] = self.changes
-            self._got_jobs = True
-            if self._candidates is not None:
-                self._candidates.add(shard_id)
+            self._note_jobs(shard_id, jobs)
         if self.throttled_until_s and self.throttled_for() > 0:
             return False
         self.ready_estimate += jobs
         return True
+
+    def _note_jobs(self, shard_id: str, jobs: int) -> None:
+        ahead = self._ahead.get(shard_id, 0)
+        if ahead:
+            self._ahead[shard_id] = max(0, ahead - jobs)
+        if jobs > ahead:
+            self._notified_at[shard_id] = self.changes
+            self._got_jobs = True
+            if self._candidates is not None:
+                self._candidates.add(shard_id)
+
+    def expect_ahead(self, jobs: int, shard_id: str) -> None:
+        """As `expect`, of jobs that are still to be announced by another call of that."""
+        self.expect(jobs, shard_id)
+        if shard_id:
+            self._ahead[shard_id] = self._ahead.get(shard_id, 0) + jobs
 
     def distrust(self) -> bool:
         """Something may have happened that no store reports: the next poll comes at once. Whether it may."""
@@ -147,6 +162,7 @@ class KnownQueue:
         self.changes += 1
         self._forgot_at = self.changes
         self._candidates = None
+        self._ahead.clear()
 
     def joined_unseen(self) -> None:
         """Somebody waits from now on who has not asked all shards."""
@@ -176,6 +192,7 @@ class KnownQueue:
         """All shards were asked after so many changes. These had jobs, or did not say, and all notify of what comes."""
         if changes < self._forgot_at:
             return
+        self._ahead.clear()
         had_jobs = set(shard_ids)
         self._candidates = had_jobs | {each for each, at in self._notified_at.items() if at > changes}
         self.look_s = self._time_s()

@@ -79,6 +79,11 @@ class LongPolls:
         poller = self._pollers.get(queue)
         return poller is not None and bool(poller.waiters.entries)
 
+    def joins(self, queue: str) -> bool:
+        """Whether a dequeue that may wait has nothing to claim at first: others wait, or no shard has a job."""
+        poller = self._pollers.get(queue)
+        return poller is not None and (bool(poller.waiters.entries) or poller.is_empty())
+
     def longest_round_s(self) -> float:
         """How long the oldest poll or claim for those who wait has been under way; 0: none is."""
         return self._context.watch.longest_s()
@@ -123,7 +128,8 @@ class LongPolls:
             return enqueue
         if not jobs or not self._keeps_order or is_limited(settings):
             return enqueue
-        if jobs == 1 and not shard_id and self._context.router.has_several_shards():
+        shard_id = shard_id or self._context.router.sole_shard() or ""
+        if jobs == 1 and not shard_id:
             return enqueue  # the announcement names its shard, which alone is asked then
         return self._with_claim(poller, jobs, enqueue, shard_id)
 

@@ -17,7 +17,7 @@ from pinlater.eager import InlineFuture
 from pinlater.errors import DequeueRateLimited, Draining, PinLaterError, QueueNotFound, UnknownError
 from pinlater.model import DequeuedJob
 from pinlater.queues.settings import QueueSettings
-from pinlater.service.longpoll.known_claims import all_notify, claim_at_candidates, known_shards
+from pinlater.service.longpoll.known_claims import all_notify, claim_at_candidates, claim_at_sole, known_shards
 from pinlater.service.longpoll.known_queue import SOME_JOBS, KnownQueue
 from pinlater.service.longpoll.poller_context import PollerContext
 from pinlater.service.longpoll.poller_state import Outlook, PollerState
@@ -111,7 +111,7 @@ class QueuePoller:
         """So many jobs are on their way to this shard, or ("") to one that is not known, ahead of any claim that begins
         now. They are announced later. For a poller that rests in IDLE: it claims at once.
         """
-        self.known.expect(jobs, shard_id)
+        self.known.expect_ahead(jobs, shard_id)
         self.inflight_jobs = jobs
         self.notify()
         self.inflight_jobs = 0
@@ -190,7 +190,7 @@ class QueuePoller:
         self._keep_until_s = now_s + KEEP_S
 
     def _stay(self) -> None:
-        """Where it knows which of several shards may have jobs: callers come back."""
+        """Where it knows which shards may have jobs: callers come back."""
         if all_notify(self._context, self.queue):
             self.keep(self._loop.time())
 
@@ -236,9 +236,13 @@ class QueuePoller:
             known.ready_estimate, known.is_stale = 0, False
 
     def begins_empty(self) -> None:
-        """Whoever began it found no job on any shard, and all shards notify of those that come."""
+        """Whoever began it found no job on any shard."""
         if all_notify(self._context, self.queue):
             self.known.found_at((), self.known.changes)
+
+    def is_empty(self) -> bool:
+        """No shard has a job, as far as it is known."""
+        return known_shards(self._context, self.queue, self.known) == set()
 
     async def claim_at_known(self, request: ClaimRequest) -> list[DequeuedJob] | None:
         """Jobs for a dequeue that comes while nobody waits; none: the queue is empty. None: all shards are to be asked,
@@ -409,6 +413,7 @@ class QueuePoller:
                     known.ready_estimate = 0
                 else:
                     self.state = PollerState.CLAIMING
+                    expected = known.ready_estimate
                     known.begin_claim()
                     requests = []
                     for waiter in batch:
@@ -417,7 +422,7 @@ class QueuePoller:
                     if context.router.has_several_shards():
                         claimed = await claim_at_candidates(context, self.queue, known, requests)
                     else:
-                        claimed = await context.router.claim(self.queue, requests, context.clock.now_ms())
+                        claimed = await claim_at_sole(context, self.queue, known, requests, expected)
                 if inflight:
                     known.ready_estimate -= min(inflight, sum(map(len, claimed)))
         except QueueNotFound:
@@ -458,7 +463,7 @@ class QueuePoller:
         if known.is_stale:
             return  # what was found may be older than what there is: once more, without a pause
         self._was_empty(events)
-        if context.router.has_several_shards() and context.subscriptions.is_subscribed(self.queue):
+        if context.subscriptions.is_subscribed(self.queue):
             known.found_at((), changes)
 
     def _slower_ms(self) -> int:
