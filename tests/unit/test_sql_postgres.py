@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from pinlater.backends.base import UNKNOWN_CHANGE, CheckpointRequest, Notification
+from pinlater.backends.base import UNKNOWN_CHANGE, CheckpointRequest, ClaimRequest, Notification
 from pinlater.backends.sql.postgres import STAND_IN, PostgresShard, shard_error
 from pinlater.backends.sql.postgres_notifications import PostgresNotifications
 from pinlater.backends.sql.server_pool import Timeouts
@@ -193,6 +193,30 @@ async def test_a_subscriber_whose_connection_breaks_is_told_and_may_subscribe_ag
     assert await shard.subscribe("mail", heard.put_nowait)
     await enqueued(other)
     assert await asyncio.wait_for(heard.get(), 60) == UNKNOWN_CHANGE
+
+
+async def test_others_are_notified_of_jobs_that_a_process_with_subscribers_has_not_claimed(url: str) -> None:
+    ours, other = PostgresShard(url, "1"), PostgresShard(url, "1")
+    for shard in (ours, other):
+        await shard.open()
+    await make_queue(ours, "mail", NOW_MS)
+    heard: list[object] = []
+    assert await ours.subscribe("mail", lambda event: None)
+    assert await other.subscribe("mail", heard.append)
+    request = ClaimRequest("h:1:1:1:me", 1, (1, 2, 3), 60_000, 2**20)
+    for _ in range(20):  # on a busy machine a claim may come too late
+        heard.clear()
+        await ours.enqueue("mail", [Job(b"claimed")], NOW_MS)
+        ((job,),) = await ours.claim("mail", [request], NOW_MS)
+        await asyncio.sleep(0.1)
+        if not heard:
+            break
+    assert (job.body, heard) == (b"claimed", [])
+    await ours.enqueue("mail", [Job(b"left")], NOW_MS)
+    await until(lambda: bool(heard))
+    assert heard == [UNKNOWN_CHANGE]
+    for shard in (ours, other):
+        await shard.close()
 
 
 async def test_a_connection_that_is_made_while_its_shard_closes_is_closed(url: str) -> None:

@@ -304,13 +304,14 @@ class PostgresShard(ServerShard):
     def on_commit(self, session: Session) -> None:
         assert isinstance(session, PostgresSession)
         session.committed()
-        if (session.enqueued or session.freed) and self._loop is not None:
+        notifications = self._notifications
+        if notifications is None or self._loop is None:
+            return
+        if session.enqueued or session.freed or session.stored or (session.claimed and notifications.left):
             with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
-                self._loop.call_soon_threadsafe(self._committed, session.enqueued, session.freed)
-
-    def _committed(self, enqueued: set[int], freed: set[int]) -> None:
-        if self._notifications is not None:
-            self._notifications.committed(enqueued, freed)
+                self._loop.call_soon_threadsafe(
+                    notifications.committed, session.enqueued, session.freed, session.stored, session.claimed
+                )
 
     def session(self, connection: PoolProxiedConnection, *, writes: bool) -> PostgresSession:
         driver: Any = connection.driver_connection

@@ -4,7 +4,8 @@ A process that subscribes to a queue has a row in `pinlater_subscribers`, for SU
 commits made jobs pending notifies the other subscribers in a transaction of its own: one for all commits of GAP_S, and
 none where nobody subscribes. So no commit of a job waits for the lock that notifying commits of a database share. The
 first goes out at once, unless the process has subscribers of its own: they claim the jobs first, with nothing beside
-them. A notification that is lost with its process costs the subscribers a wait until they poll.
+them, and others are notified of what is left. A notification that is lost with its process costs the subscribers a wait
+until they poll.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import contextlib
 import os
 import secrets
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from threading import Lock, Thread
 from typing import Any
@@ -67,6 +68,8 @@ class PostgresNotifications:
         self._connection: psycopg.Connection[Any] | None = None
         self._connecting: asyncio.Future[bool] | None = None
         self._unpublished: set[int] = set()
+        self.left: dict[int, int] = {}
+        """Jobs that are to be notified of where they are not claimed by then: their queues, by their ids."""
         self._is_publishing = False
         self._is_closed = False
         self._opening = Lock()
@@ -89,14 +92,25 @@ class PostgresNotifications:
             return False
         return self._listeners.get(queue) is on_event
 
-    def committed(self, enqueued: Iterable[int], freed: Iterable[int]) -> None:
-        """Jobs of the queues with these ids were enqueued, or became pending otherwise."""
+    def committed(
+        self, enqueued: Iterable[int], freed: Iterable[int], stored: Mapping[int, int], claimed: Iterable[int]
+    ) -> None:
+        """Jobs of the queues with these ids were enqueued, or became pending otherwise; few were `stored`, each in its
+        queue, by their ids; and some were claimed.
+        """
         for queue_id in freed:
             self._notify(self._names.get(queue_id, ""))
         self._unpublished.update(enqueued, freed)
+        for job_id in claimed:
+            self.left.pop(job_id, None)
+        for job_id, queue_id in stored.items():
+            if self._names.get(queue_id) in self._listeners:
+                self.left[job_id] = queue_id
+            else:
+                self._unpublished.add(queue_id)
         if self._is_publishing:
             return
-        if any(self._names.get(queue_id) in self._listeners for queue_id in self._unpublished):
+        if self.left or any(self._names.get(queue_id) in self._listeners for queue_id in self._unpublished):
             self._publish_later()
         else:
             self._publish()
@@ -110,9 +124,10 @@ class PostgresNotifications:
         self._disconnect()
 
     def _publish(self) -> None:
-        self._is_publishing = bool(self._unpublished) and not self._is_closed
+        queue_ids = sorted(self._unpublished.union(self.left.values()))
+        self._unpublished, self.left = set(), {}
+        self._is_publishing = bool(queue_ids) and not self._is_closed
         if self._is_publishing:
-            queue_ids, self._unpublished = sorted(self._unpublished), set()
             done = self._write(notify, self._channel, self._process, queue_ids)
             done.add_done_callback(self._published)
 

@@ -10,6 +10,7 @@ from functools import cache
 from typing import Any, NamedTuple, cast
 
 from pinlater.backends.base import ClaimRequest
+from pinlater.backends.deferred_notifications import MOST_JOBS
 from pinlater.backends.sql.low_water import LowWaterMarks
 from pinlater.backends.sql.records import NEW_JOB, parts
 from pinlater.backends.sql.session import NewJob, Row, Session, in_slices, insert_parts
@@ -20,6 +21,7 @@ MOST_ROWS_INSERTED = 8
 JOBS_PER_COPY = 10_000
 
 _STORED = [column for column in NEW_JOB if column != "state"]
+_ID_AT = _STORED.index("id")
 _QUEUE_AT = {"insert_jobs": _STORED.index("queue_id"), "insert_extended_jobs": 2 + NEW_JOB.index("queue_id")}
 _RUN_AFTER_AT = {
     "insert_jobs": _STORED.index("run_after_ms"),
@@ -70,7 +72,7 @@ MAKE_PENDING = frozenset({"retry", "requeue", "retry_failed", "reschedule", "fre
 
 class PostgresSession(Session):
     """A session on PostgreSQL. `locking`: it writes. `enqueued` and `freed` are the ids of queues in which jobs became
-    pending.
+    pending; `stored` has those of few new jobs, by their own ids, and `claimed` the ids of jobs that were claimed.
     """
 
     mark = "%s"
@@ -82,16 +84,17 @@ class PostgresSession(Session):
         self._marks = marks
         self._locking = locking
         self._looks: list[_Look] = []
-        self._claimed: set[int] = set()
         self.enqueued: set[int] = set()
         self.freed: set[int] = set()
+        self.stored: dict[int, int] = {}
+        self.claimed: list[int] = []
         self._earliest_ms: dict[int, int] = {}
         """The run_after of what became pending here, by queue id; 0: it is not known."""
 
     def committed(self) -> None:
         """Note for the claims to come how far these came, and what is pending before that."""
         for look in self._looks:
-            self._marks.passed(look.queue_id, look.passed_ms(self._claimed))
+            self._marks.passed(look.queue_id, look.passed_ms(set(self.claimed)))
         for queue_id, run_after_ms in self._earliest_ms.items():
             self._marks.pending_again(queue_id, run_after_ms)
 
@@ -144,7 +147,10 @@ class PostgresSession(Session):
 
     def insert_jobs(self, jobs: Sequence[NewJob], statement: str = "insert_jobs") -> None:
         queue_at, run_after_at = _QUEUE_AT[statement], _RUN_AFTER_AT[statement]
-        self.enqueued.update([job[queue_at] for job in jobs])
+        if statement == "insert_jobs" and len(jobs) <= MOST_JOBS:
+            self.stored |= {job[_ID_AT]: job[queue_at] for job in jobs}
+        else:
+            self.enqueued.update([job[queue_at] for job in jobs])
         if self._marks:
             for job in jobs:
                 self._note_pending(job[queue_at], job[run_after_at])
@@ -210,8 +216,7 @@ class PostgresSession(Session):
 
     def claim(self, claims: Sequence[tuple[str, int, list[int]]], from_ms: int) -> None:
         super().claim(claims, from_ms)
-        if self._looks:
-            self._claimed.update([job_id for _, _, ids in claims for job_id in ids])
+        self.claimed += [job_id for _, _, ids in claims for job_id in ids]
 
     def claim_several(self, jobs: Sequence[tuple[int, str]], times: tuple[int, ...]) -> None:
         ids, descriptors = zip(*sorted(jobs), strict=True)
