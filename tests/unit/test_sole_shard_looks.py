@@ -13,13 +13,18 @@ from tests.unit.stand import ME, Stand, stand
 SELDOM = ServiceSettings(poll_min_ms=5, poll_max_ms=60_000, poll_subscribed_ms=60_000)
 
 
-async def first(at: Stand, limit: int = 1) -> asyncio.Task[list[DequeuedJob]]:
-    """The shard notifies; a dequeue waits for a queue that is known to be empty."""
+def notified(at: Stand) -> None:
+    """The shard says that it notifies."""
 
     async def subscribe(queue: str, on_event: OnNotification | None) -> bool:
         return True
 
     at.members.all[0].shard.subscribe = subscribe  # type: ignore[method-assign]
+
+
+async def first(at: Stand, limit: int = 1) -> asyncio.Task[list[DequeuedJob]]:
+    """The shard notifies; a dequeue waits for a queue that is known to be empty."""
+    notified(at)
     task = await waiting(at, limit)
     poller = at.service.long_polls.poller("mail")
     assert poller is not None
@@ -73,16 +78,12 @@ async def test_more_than_was_told_is_found_by_who_takes_less_than_there_is() -> 
 async def test_a_job_of_which_nothing_was_told_is_found_by_the_timed_look() -> None:
     settings = ServiceSettings(poll_min_ms=5, poll_max_ms=60_000, poll_subscribed_ms=200)
     async with stand(1, settings=settings) as at, asyncio.timeout(60):
-        (await first_soon(at)).cancel()
+        notified(at)
+        task = await waiting(at)
+        poller = at.service.long_polls.poller("mail")
+        assert poller is not None
+        while not poller.is_empty():
+            await asyncio.sleep(0.001)
+        task.cancel()
         await at.stores[0].inner.enqueue("mail", [Job(b"not told")], at.clock.now_ms())
         assert [job.body for job in await at.dequeue(1, wait_ms=60_000)] == [b"not told"]
-
-
-async def first_soon(at: Stand) -> asyncio.Task[list[DequeuedJob]]:
-    async def subscribe(queue: str, on_event: OnNotification | None) -> bool:
-        return True
-
-    at.members.all[0].shard.subscribe = subscribe  # type: ignore[method-assign]
-    task = await waiting(at)
-    await asyncio.sleep(0.3)
-    return task
