@@ -33,8 +33,10 @@ _ROUNDS = 3
 TRUSTED_S = 2.0
 """Counts of jobs of the first priority are claimed by for so long: then what other shards got is to have its turn."""
 
-COUNTED = 100
-"""So many jobs of each priority are counted on a shard at least, so that later claims know of them."""
+COUNTED, ROUNDS_COUNTED = 100, 4
+"""So many jobs of each priority are counted on a shard at least, and as many as so many rounds like this one may take:
+later claims know of them.
+"""
 
 COMPETED_S = 10.0
 """Where others took what was left by a look, for so long only shards with as many as are counted are claimed from."""
@@ -271,7 +273,7 @@ async def claim_over(
     """
     priorities = requests[0].priorities
     limits = [request.limit for request in requests]
-    counted = max(sum(limits), COUNTED) if look is not None else sum(limits)
+    counted = max(ROUNDS_COUNTED * sum(limits), COUNTED) if look is not None else sum(limits)
     shuffled = random.sample(list(handles), len(handles))
     # with quotas a round may rule out no more than one shard, so there may be as many rounds as shards
     for _ in range(max(_ROUNDS, len(shuffled)) if enforce_quota else _ROUNDS):
