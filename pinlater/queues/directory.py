@@ -19,7 +19,7 @@ import structlog
 from pinlater.backends.base import ConfigEntry, DeadLetterTarget, EndRules, PerQueue, Retention
 from pinlater.clock import Clock
 from pinlater.errors import INVALID, NoHealthyShards, Overloaded, QueueNotFound, RequestInvalid, ShardNotFound
-from pinlater.model import MAX_TIME_MS, Changed, QueueView, new_version
+from pinlater.model import MAX_TIME_MS, Changed, QueueView, new_version, version_ms
 from pinlater.queues import changes
 from pinlater.queues.changes import Author, ValidationContext, entry_text
 from pinlater.queues.file import QueueFile
@@ -82,6 +82,7 @@ class QueueDirectory:
         """The dead-letter queues that are not there, and how many queues have each, as it was logged last."""
         self.flow_queues: Set[str] = frozenset()
         """The queues into which items of flows come."""
+        self._flagged_ms: dict[str, int] = {}
         self._targets_changed = True
         self._pause_ends_ms = MAX_TIME_MS
         self._recompute()
@@ -110,6 +111,12 @@ class QueueDirectory:
 
     def has(self, queue: str) -> bool:
         return queue in self._names
+
+    def flagged_ms(self, queue: str) -> int:
+        """When it came to be one of `flow_queues`, or later, by the clock of who flagged it; 0: it is none, or was
+        made one by a file.
+        """
+        return self._flagged_ms.get(queue, 0)
 
     def was_deleted(self, queue: str) -> bool:
         """It is known to be gone; a queue that is not known here may have been made elsewhere a moment ago."""
@@ -394,6 +401,9 @@ class QueueDirectory:
         self._defaults = self._unpaused(self._layers.defaults())
         self._overrides = {name: self._unpaused(each) for name, each in self._layers.overrides(self._names).items()}
         self._derived = DerivedSettings(self._names, self._defaults, self._overrides)
+        for name in self._derived.flow_queues - self.flow_queues:
+            entry = self.entries.latest.get(name)
+            self._flagged_ms[name] = version_ms(entry.version) if entry is not None else 0
         self.flow_queues = self._derived.flow_queues
         self._targets_changed = True
         paused = [each for each in (self._defaults, *self._overrides.values()) if each.paused]

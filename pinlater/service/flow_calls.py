@@ -63,7 +63,7 @@ NOBODY_MS = 3_600_000
 """An item that nobody takes for so long is said to be left."""
 
 SETTLE_S = 1.2
-"""After this time every live process has read that a queue takes items."""
+"""After this time every live process has read that a queue takes items: they read once a second."""
 
 _ENQUEUE, _CONSUME = (AccessAction.ENQUEUE,), (AccessAction.CONSUME,)
 _CANCEL, _OPERATE = (AccessAction.ENQUEUE, AccessAction.OPERATE), (AccessAction.OPERATE,)
@@ -124,7 +124,7 @@ class FlowCalls:
             if not 1 <= stage.priority <= self._settings.num_priority_levels:
                 raise RequestInvalid.of("priority", stage.priority, f"1 to {self._settings.num_priority_levels}")
         await flows.maker.check(new.stages)
-        await self._take_items(flows, fresh, context)
+        await self._take_items(flows, queues, context)
         if callback is not None and callback.queue and not self._queues.has(callback.queue):
             await self._queues.create(callback.queue, self._who(context), owner(context))
         whose, may_fill = owner(context), _seen_by(context, _ENQUEUE)
@@ -139,13 +139,18 @@ class FlowCalls:
                 await self._see_end(flows, created.id)
         return created
 
-    async def _take_items(self, flows: Flows, queues: Sequence[str], context: RequestContext | None) -> None:
-        """Flag these queues, when all live processes know what that means."""
-        if not queues:
-            return
-        made = [await self._queues.take_items(queue, self._who(context), owner(context)) for queue in queues]
-        if any(each.is_new for each in made) and flows.has_others():
-            await asyncio.sleep(SETTLE_S)
+    async def _take_items(self, flows: Flows, queues: Iterable[str], context: RequestContext | None) -> None:
+        """Flag those of these queues that are not, and come back when every live process has read the flags, also
+        those that another call made a moment ago: where a process has not, only the store learns of acks of items.
+        """
+        for queue in queues:
+            if queue not in self._queues.flow_queues:
+                await self._queues.take_items(queue, self._who(context), owner(context))
+        if flows.has_others():
+            flagged_ms = max((self._queues.flagged_ms(queue) for queue in queues), default=0)
+            left_s = (flagged_ms + self._clock.uncertainty_ms - self._clock.now_ms()) / 1000 + SETTLE_S
+            if left_s > 0:
+                await asyncio.sleep(min(left_s, SETTLE_S))
 
     async def add(
         self, flow_id: str, stage: str, items: Sequence[NewItem], seal: bool, context: RequestContext | None
@@ -322,7 +327,7 @@ class FlowCalls:
     async def resume(self, flow_id: str, stage: str, expression: str, context: RequestContext | None) -> FlowStatus:
         flows = self._on
         queues = await self._may(flow_id, _OPERATE, context)
-        await self._take_items(flows, sorted(set(queues.values()) - self._queues.flow_queues), context)
+        await self._take_items(flows, sorted(set(queues.values())), context)
         over = await flows.resume(flow_id, stage, expression, owner(context))
         flows.keeper.forget_problems()
         if over:
@@ -350,7 +355,7 @@ class FlowCalls:
             raise RequestInvalid.of("the length of numbers", len(numbers), f"at most {MAX_PAGE}")
         flows = self._on
         queues = await self._may(flow_id, _OPERATE, context)
-        await self._take_items(flows, sorted(set(queues.values()) - self._queues.flow_queues), context)
+        await self._take_items(flows, sorted(set(queues.values())), context)
         retried = removed = 0
         refused: list[RefusedItems] = []
         async for step in flows.retry(flow_id, tuple(dict.fromkeys(numbers)), stage, and_follows, owner(context)):

@@ -20,10 +20,13 @@ from pinlater.backends.base import ClaimRequest
 from pinlater.errors import (
     DequeueRateLimited,
     NoHealthyShards,
+    NothingStored,
+    OutcomeUnknown,
     Overloaded,
     PinLaterError,
     QueueNotFound,
     RequestInvalid,
+    ShardConnectionFailed,
 )
 from pinlater.model import (
     MAX_QUEUES,
@@ -138,7 +141,8 @@ class QueuesDequeuer:
         self, request: DequeueFromQueuesRequest, context: RequestContext | None
     ) -> list[Sequence[AckOutcome]]:
         """The outcomes of the acks of each queue; empty where every ack had an effect. The queues are acked at the same
-        time; after all, the error of the first that has one is raised.
+        time; after all, the error of the first that has one is raised, as one that may have changed something where
+        acks of other queues were, or may have been, carried out.
         """
         if len(request.acks) > MAX_QUEUES:
             raise RequestInvalid.of("the length of acks", len(request.acks), f"at most {MAX_QUEUES}")
@@ -155,7 +159,7 @@ class QueuesDequeuer:
         had_effect = True
         for done in acked:
             if isinstance(done, BaseException):
-                raise done
+                raise _in_part(done, acked)
             if done.error is not None:
                 raise done.error
             outcomes.append(done.outcomes)
@@ -425,6 +429,14 @@ def _draw(shares: Sequence[QueueShare], amount: int, rng: random.Random) -> list
         if places:
             dealt.append((share, places))
     return dealt or [(shuffled[-1], amount)]
+
+
+def _in_part(error: BaseException, acked: Sequence[Acked | BaseException]) -> BaseException:
+    """The error of one queue's acks, in view of what became of those of the others."""
+    if not isinstance(error, NothingStored | NoHealthyShards) or all(isinstance(each, type(error)) for each in acked):
+        return error
+    others = [each for each in acked if isinstance(each, OutcomeUnknown)]
+    return OutcomeUnknown(others[0].message) if others else ShardConnectionFailed(error.message)
 
 
 async def _some_at_once(calls: Sequence[Callable[[], Coroutine[Any, Any, T]]]) -> list[T | BaseException]:

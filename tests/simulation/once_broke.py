@@ -53,4 +53,26 @@ ONCE_BROKE: Mapping[str, Plan] = {
         {"keyed": PartSettings(2, 3, 0.5, lull=0.0, wait_ms=5_000, deaths_per_hour=0.0)},
         [Fault("drain_shard", 10.0 + 12 * number, 8.0, shard=number) for number in range(6)],
     ),
+    "a failure of an item was recorded by its store alone, at a server that did not know the queue's mark yet": Plan(
+        9617,
+        2,
+        1,
+        0.1,
+        {"flows": PartSettings(2, 1, 1.07, 8, 0.02, 99.5, 2.9, claim_timeout_s=3, deaths_per_hour=18.4)},
+        [],
+        lease_ms=15_000,
+        maintenance_interval_ms=15_000,
+    ),
+    "an operator gave up a shard without which all servers had been restarted": Plan(
+        9570,
+        1,
+        2,
+        3.2,
+        {"limits": PartSettings(2, 1, 1.74, 3, 0.025, 27.0, 28.4, claim_timeout_s=3, deaths_per_hour=21.8)},
+        [
+            Fault("give_up_shard", 111.54, 52.39, server=32, shard=19, amount=0.69),
+            Fault("kill_all", 118.62, 0.1, server=43, shard=58, amount=0.192),
+        ],
+        lease_ms=5_000,
+    ),
 }

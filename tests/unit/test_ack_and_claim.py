@@ -11,14 +11,31 @@ import pytest
 
 from pinlater.backends.base import NO_RULES, AckOutcome, AckRequest, ClaimRequest
 from pinlater.backends.sql.sqlite import SqliteShard
-from pinlater.errors import NothingStored, OutcomeUnknown, QueueNotFound, StoreConflict
+from pinlater.errors import (
+    NothingStored,
+    OutcomeUnknown,
+    PinLaterError,
+    QueueNotFound,
+    ShardConnectionFailed,
+    StoreConflict,
+)
 from pinlater.metrics import Metrics
-from pinlater.model import DequeuedJob, Job, JobState, parse_descriptor
+from pinlater.model import (
+    DequeuedJob,
+    DequeueFromQueuesRequest,
+    DequeueRequest,
+    Job,
+    JobState,
+    QueueAcks,
+    QueueShare,
+    parse_descriptor,
+)
 from pinlater.shards.batching import BatchingShard
 from pinlater.shards.decorator import ShardDecorator
 from pinlater.shards.resilience import ResilientShard
 from tests.queues import make_queue
 from tests.unit.breaking import Breaking, HeldClock, settled
+from tests.unit.stand import acks, stand
 
 NOW_MS = 1_790_000_000_000
 
@@ -224,3 +241,30 @@ async def test_acks_and_claimed_jobs_are_counted_as_those_of_the_two_calls() -> 
         assert sum(counts["shard_call_seconds", "1", "ack_and_claim"][:-1]) == 1
         assert counts["shard_batch_jobs", "1", "ack"][-1] == 2
         assert counts["shard_batch_jobs", "1", "claim"][-1] - before["shard_batch_jobs", "1", "claim"][-1] == 1
+
+
+@pytest.mark.parametrize(
+    ("failures", "reason"),
+    [
+        ([None, NothingStored("full")], "SHARD_CONNECTION_FAILED"),
+        ([NothingStored("full"), None], "SHARD_CONNECTION_FAILED"),
+        ([NothingStored("full"), OutcomeUnknown("gone")], "OUTCOME_UNKNOWN"),
+        ([NothingStored("full"), NothingStored("full")], "NOTHING_STORED"),
+    ],
+)
+async def test_acks_of_one_queue_that_fail_do_not_say_that_nothing_was_stored_where_those_of_another_were(
+    failures: list[PinLaterError | None], reason: str
+) -> None:
+    async with stand() as at:
+        await at.service.create_queue("other")
+        riding = []
+        for queue in ("mail", "other"):
+            await at.service.enqueue(queue, [Job(b"x")])
+            (job,) = await at.service.dequeue(DequeueRequest(queue, 1), context=None)
+            riding.append(QueueAcks(queue, acks([job])))
+        at.stores[0].failures["ack"] = list(failures)
+        with pytest.raises(ShardConnectionFailed) as refused:
+            await at.service.dequeue_from_queues(
+                DequeueFromQueuesRequest([QueueShare("mail")], 1, riding), context=None
+            )
+        assert (refused.value.reason, refused.value.acks_applied) == (reason, False)

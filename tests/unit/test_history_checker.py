@@ -348,6 +348,20 @@ def test_a_rollback_leaves_what_was_answered_before() -> None:
     assert not judged(*DONE, NoteRow(50, "rollback", "1", 10), claim(60, "A")).is_explained
 
 
+def test_an_ack_may_have_come_before_its_answer_where_a_store_was_set_back_under_an_earlier_call() -> None:
+    """Long dequeues that began before the rollback hand the job out behind it; the answer of the ack comes late."""
+    rows: Rows = [
+        NoteRow(5, "rollback", "1", 4),
+        enqueue(6, "A"),
+        claim(1, "A", by="first", claim=FIRST, took_s=6),
+        ack(8, "A", FIRST, RETRIED, failed=True, took_s=20),
+        claim(2, "A", claim=SECOND, left=1, took_s=8),
+        ack(11, "A", SECOND),
+    ]
+    assert judged(*rows).is_explained
+    assert [each.rule for each in judged(*rows[:3], *rows[4:], ack(12, "A", FIRST, RETRIED, failed=True)).violations]
+
+
 def test_a_job_that_was_seen_first_when_it_had_ended_may_go_when_its_time_is_over() -> None:
     """Its time to live counts from its end, and not from the look."""
     lost = [*DEFAULTS, enqueue(0, "A"), NoteRow(50, "lost", "1")]

@@ -212,9 +212,9 @@ class JobHistory:
                 waiting.sort(key=lambda each: each.end_ms)
 
     def widen(self, *, may_have_vanished: bool = True) -> None:
-        """Nothing is known of it any more."""
+        """Nothing is known of it any more, but that calls under way may have been carried out before."""
         if not self.is_fresh or self._possible[0][0].phase is not Phase.ABSENT or may_have_vanished:
-            self._possible = [(UNKNOWN, _NONE)]
+            self._possible = [(UNKNOWN, done) for done in dict.fromkeys((_NONE, *(done for _, done in self._possible)))]
             self._base, self._log = self._possible, []
 
     def next_ms(self) -> float | None:
