@@ -498,8 +498,9 @@ class FlowDatabase:
 
         def work(connection: sa.Connection) -> list[DueCallback]:
             due = views.due_callbacks(connection, before_ms, limit, flow_id)
-            posts = CALLBACKS.c.flow.in_([each.flow for each in due if each.callback.url])
-            connection.execute(sa.update(CALLBACKS).where(posts).values(due_ms=until_ms))
+            posts = [each.flow for each in due if each.callback.url]
+            if posts:
+                connection.execute(sa.update(CALLBACKS).where(CALLBACKS.c.flow.in_(posts)).values(due_ms=until_ms))
             return due
 
         return self._transaction(work)

@@ -77,7 +77,7 @@ class Flows:
             connection, self._enqueue, clock, metrics, settings.callback_hosts, settings.callback_secret, post
         )
         self.keeper = FlowKeeper(
-            name, connection, router, queues, self.callbacks, clock, metrics, jobs_ready, self.are_over
+            name, connection, router, queues, self.callbacks, clock, metrics, jobs_ready, self.are_over, has_others
         )
         self.maker = ChildMaker(lambda outcome: metrics.add(1, "flow_expressions", outcome))
         self.ends = ItemEnds(connection, router, clock, self._recorded, self.maker)

@@ -48,8 +48,16 @@ WORK_S = 0.1
 COLLECT_S = 0.01
 """Behind such a step that was not full: items that come meanwhile go together, in one step for many."""
 
-BUSY_S, OPEN_S, IDLE_S = 0.025, 0.25, 60.0
-"""The pause after a look that found nothing: at first, while a flow runs, and while none does."""
+BUSY_S, OPEN_S, ALONE_S, IDLE_S = 0.025, 0.25, 1.0, 60.0
+"""The pause after a look that found nothing: at first, while a flow runs to which other processes may add items, while
+one runs whose items all come by this process, and while none does.
+"""
+
+STANDBY_S = 1.0
+"""The pause of a process that is not the keeper, while a flow runs."""
+
+ASK_OPEN_S = 2.0
+"""A flow that ran is taken to run for so long."""
 
 KEPT_MS = 3_000
 """For so long a process says that it is the keeper, and says so again after a third of it; one of an older version
@@ -73,7 +81,8 @@ PASS_ON_AFTER = 5
 
 class FlowKeeper:
     """Keeps the flows of a cluster, or waits until it is this process's turn. `jobs_ready` hears of jobs that may be
-    handed out: the queue, how many now, and when others may. `over` hears of flows that are over.
+    handed out: the queue, how many now, and when others may. `over` hears of flows that are over; `has_others`: there
+    are live processes beside this one.
     """
 
     def __init__(
@@ -87,6 +96,7 @@ class FlowKeeper:
         metrics: Metrics,
         jobs_ready: Callable[[str, int, Sequence[int]], None],
         over: Callable[[Sequence[str]], None],
+        has_others: Callable[[], bool] = bool,
     ) -> None:
         self._name = name
         self._connection = connection
@@ -97,6 +107,7 @@ class FlowKeeper:
         self._metrics = metrics
         self._jobs_ready = jobs_ready
         self._over = over
+        self._has_others = has_others
         self._news = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._is_started = False
@@ -104,6 +115,7 @@ class FlowKeeper:
         self._seen_until_ms, self._seen_s = -1, 0.0
         """What the keeper said last, and when this process has seen it first."""
         self._pause_s = 0.0
+        self._ran_until_s = 0.0
         self._next_s: dict[str, float] = {}
         self._checked_to = (0, 0, 0)
         self._recounted_to = ""
@@ -173,8 +185,7 @@ class FlowKeeper:
         if self._left:
             await self._every("cancel", CANCEL_EVERY_S, self._cancel_left)
         if not await self._keep():
-            is_open = await self._connection.call(lambda database: database.open_flows())
-            return OPEN_S if is_open else IDLE_S
+            return STANDBY_S if await self._runs() else IDLE_S
         async with self._staying():
             fed = await self._feed()
             if 0 < fed < BATCH:
@@ -186,12 +197,19 @@ class FlowKeeper:
         if self._pause_s < OPEN_S:
             self._pause_s = min(OPEN_S, max(BUSY_S, 2 * self._pause_s))
             return self._pause_s
-        if await self._connection.call(lambda database: database.open_flows()):
-            return OPEN_S
+        if await self._runs():
+            return OPEN_S if self._has_others() or self._errors or self._left_out else ALONE_S
         if self._left:
             return CANCEL_EVERY_S
         await self._give_up()
         return IDLE_S
+
+    async def _runs(self) -> bool:
+        """Whether there is a flow that runs, or a callback to be made; or was a moment ago."""
+        loop = asyncio.get_running_loop()
+        if loop.time() >= self._ran_until_s and await self._connection.call(lambda database: database.open_flows()):
+            self._ran_until_s = loop.time() + ASK_OPEN_S
+        return loop.time() < self._ran_until_s
 
     async def _keep_up(self) -> bool:
         """What is done now and then; whether some of it is to go on. One that fails keeps no other from its turn."""
