@@ -26,6 +26,7 @@ def here(statement: str, old: str, new: str, test: Callable[..., Any], **given: 
     return Mutation("postgres", statement, old, new, test, given)
 
 
+BOTH_IDS = test_ids.test_ids_of_extended_jobs_follow_the_time_too_and_go_on_when_the_clock_goes_back
 STATEMENTS = [
     here(
         "candidates",
@@ -64,17 +65,23 @@ STATEMENTS = [
         test_ended_jobs.test_a_job_is_pruned_only_after_its_time_to_live,
         state=JobState.SUCCEEDED,
     ),
+    *[
+        here(statement, "GREATEST((SELECT last_value FROM pinlater_ids), %s)", without, test)
+        for statement, *tests in (
+            ("allocate_ids", BOTH_IDS, BOTH_IDS),
+            (
+                "store_jobs",
+                test_ids.test_ids_never_fall_behind_the_time_in_microseconds,
+                test_ids.test_ids_go_on_ascending_when_the_clock_goes_back,
+            ),
+        )
+        for without, test in zip(("(SELECT last_value FROM pinlater_ids) + 0 * %s", "%s"), tests, strict=True)
+    ],
     here(
-        "allocate_ids",
-        "GREATEST((SELECT last_value FROM pinlater_ids), %s)",
-        "(SELECT last_value FROM pinlater_ids) + 0 * %s",
-        test_ids.test_ids_never_fall_behind_the_time_in_microseconds,
-    ),
-    here(
-        "allocate_ids",
-        "(SELECT last_value FROM pinlater_ids)",
-        "0",
-        test_ids.test_ids_go_on_ascending_when_the_clock_goes_back,
+        "store_jobs",
+        "job.place - 1",
+        "count(*) OVER () - job.place",
+        test_ids.test_each_descriptor_names_its_own_job,
     ),
     here("put_firings", "GREATEST(pinlater_firings.mark, excluded.mark)", "excluded.mark", NEVER_FALLS),
     *[

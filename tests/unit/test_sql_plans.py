@@ -30,6 +30,7 @@ NOT_IN_POSTGRES = {"remove_links", "upgrade", "add_columns", "add_extended", "ad
 NOT_IN_POSTGRES |= {"insert_jobs_row", "insert_extended_jobs_row"}
 POSTGRES_ONLY = {"lock_tables", "snapshot", "claim_several", "lock_chains", "lock_queue_id_by_homes"}
 POSTGRES_ONLY |= {"subscribe", "unsubscribe", "prune_subscribers", "notify", "dead_rows"}
+POSTGRES_ONLY |= {"store_jobs", "one_new_job", "new_jobs"}
 MAKE_TABLES = {"schema", "upgrade", "add_columns", "add_extended", "add_tags", "add_trails"}
 OVER_ALL_QUEUES = {"queues_without_config_entry", "deleted_queues", "oldest_ended"}
 FROM_ONE_END = {"most_blocked", "longest_blocked", "barriers", "any_references"}

@@ -283,6 +283,29 @@ SELECT id, name FROM pinlater_queues WHERE name = ANY(%s)
 SELECT setval('pinlater_ids', GREATEST((SELECT last_value FROM pinlater_ids), %s) + %s)
 FROM (SELECT pg_advisory_xact_lock(hashtextextended('pinlater ids', 0))) AS locked
 
+-- name: store_jobs
+-- `queue_id_for_enqueue`, `allocate_ids` and `insert_jobs` in one, in that order: the lock of the ids is asked for with
+-- the row of the queue, once that is locked. No row: there is no such queue. /*jobs*/: `one_new_job` or `new_jobs`.
+WITH queue AS MATERIALIZED (SELECT id FROM pinlater_queues WHERE name = %s FOR KEY SHARE),
+taken AS MATERIALIZED (
+    SELECT queue_id, setval('pinlater_ids', GREATEST((SELECT last_value FROM pinlater_ids), %s) + %s) - %s AS first_id
+    FROM (SELECT id AS queue_id, pg_advisory_xact_lock(hashtextextended('pinlater ids', 0)) FROM queue) AS locked
+),
+job (priority, run_after_ms, attempts, custom_status, body, place) AS (/*jobs*/),
+stored AS (
+    INSERT INTO pinlater_jobs ({stored_job})
+    SELECT taken.first_id + job.place - 1, taken.queue_id, job.priority, job.run_after_ms, job.attempts, job.attempts,
+        %s, %s, job.custom_status, octet_length(job.body), job.body
+    FROM taken CROSS JOIN job
+)
+SELECT queue_id, first_id FROM taken
+
+-- name: one_new_job
+SELECT %s::SMALLINT, %s::BIGINT, %s::INTEGER, %s::TEXT, %b::BYTEA, 1
+
+-- name: new_jobs
+SELECT * FROM unnest(%b::SMALLINT[], %b::BIGINT[], %b::INTEGER[], %b::TEXT[], %b::BYTEA[]) WITH ORDINALITY
+
 -- name: insert_jobs
 INSERT INTO pinlater_jobs ({stored_job}) VALUES /*rows*/
 

@@ -14,11 +14,16 @@ from pinlater.backends.deferred_notifications import MOST_JOBS
 from pinlater.backends.sql.low_water import LowWaterMarks
 from pinlater.backends.sql.records import NEW_JOB, parts
 from pinlater.backends.sql.session import NewJob, Row, Session, in_slices, insert_parts
+from pinlater.errors import QueueNotFound
+from pinlater.model import MAX_STATUS_CHARS, Job
 
 MOST_ROWS_INSERTED = 8
 """More new jobs at once are copied in: that begins with a round trip, and is planned for no row."""
 
 JOBS_PER_COPY = 10_000
+
+MOST_AT_ONCE, MOST_BYTES_AT_ONCE = 1_000, 2**23
+"""More new jobs, or larger ones, are not sent as the values of one statement."""
 
 _STORED = [column for column in NEW_JOB if column != "state"]
 _ID_AT = _STORED.index("id")
@@ -158,6 +163,38 @@ class PostgresSession(Session):
             self.put(statement, jobs)
             return
         self._copy(statement, jobs)
+
+    def store_at_once(self, queue: str, jobs: Sequence[Job], floor: int, now_ms: int) -> int | None:
+        """One round trip in place of three, and of four where there are more than MOST_ROWS_INSERTED."""
+        count = len(jobs)
+        bodies = [job.body for job in jobs]
+        if not 0 < count <= MOST_AT_ONCE or sum(map(len, bodies)) > MOST_BYTES_AT_ONCE:
+            return None
+        run_after_ms = [now_ms if job.run_after_ms is None else job.run_after_ms for job in jobs]
+        columns = (
+            [job.priority for job in jobs],
+            run_after_ms,
+            [job.attempts_allowed for job in jobs],
+            [job.custom_status[:MAX_STATUS_CHARS] for job in jobs],
+            bodies,
+        )
+        values: Iterable[object] = columns
+        shape = "new_jobs"
+        if count == 1:  # each use is planned, which takes twice as long where there are arrays
+            values, shape = (value for (value,) in columns), "one_new_job"
+        text = self.statements["store_jobs"].replace("/*jobs*/", self.statements[shape])
+        self.cursor.execute(text, (queue, floor, count, count, *values, now_ms, now_ms))
+        found = self.cursor.fetchone()
+        if found is None:
+            raise QueueNotFound.of(queue)
+        queue_id, first_id = found
+        if count <= MOST_JOBS:
+            self.stored |= dict.fromkeys(range(first_id, first_id + count), queue_id)
+        else:
+            self.enqueued.add(queue_id)
+        if self._marks:
+            self._note_pending(queue_id, min(run_after_ms))
+        return int(first_id)
 
     def put_new(self, name: str, rows: Sequence[Row]) -> None:
         if len(rows) <= MOST_ROWS_INSERTED:

@@ -45,19 +45,26 @@ SMALLEST_ID = 10**15
 
 def first_new_id(session: Session, count: int, now_ms: int) -> int:
     """The first of `count` ids that follow each other."""
-    return session.allocate_ids(count, max(now_ms * 1000, SMALLEST_ID))
+    return session.allocate_ids(count, _least_id(now_ms))
+
+
+def _least_id(now_ms: int) -> int:
+    return max(now_ms * 1000, SMALLEST_ID)
 
 
 def enqueue(session: Session, queue: str, jobs: Sequence[Job], now_ms: int) -> list[str]:
     """The queue is locked against deletion first, so that no job comes in behind the last look at its leftovers."""
-    queue_id = session.queue_id(queue, "queue_id_for_enqueue")
-    if not jobs:
-        return []
-    first_id = first_new_id(session, len(jobs), now_ms)
-    if BodyReference in [type(job.body) for job in jobs]:
-        _insert_with_references(session, jobs, queue_id, first_id, now_ms)
-    else:
-        session.insert_jobs(new_jobs(jobs, queue_id, first_id, now_ms))
+    has_references = BodyReference in [type(job.body) for job in jobs]
+    first_id = None if has_references else session.store_at_once(queue, jobs, _least_id(now_ms), now_ms)
+    if first_id is None:
+        queue_id = session.queue_id(queue, "queue_id_for_enqueue")
+        if not jobs:
+            return []
+        first_id = first_new_id(session, len(jobs), now_ms)
+        if has_references:
+            _insert_with_references(session, jobs, queue_id, first_id, now_ms)
+        else:
+            session.insert_jobs(new_jobs(jobs, queue_id, first_id, now_ms))
     descriptors = Descriptors(queue, session.shard_id)
     return [f"{descriptors[job.priority]}{job_id}" for job_id, job in enumerate(jobs, first_id)]
 

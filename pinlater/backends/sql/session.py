@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from pinlater.backends.base import ClaimRequest
 from pinlater.errors import QueueNotFound
+from pinlater.model import Job
 from pinlater.model.body_reference import body_length
 
 UNENCODABLE = (OverflowError, UnicodeError)
@@ -115,6 +116,12 @@ class Session(ABC):
 
     @abstractmethod
     def insert_jobs(self, jobs: Sequence[NewJob], statement: str = "insert_jobs") -> None: ...
+
+    def store_at_once(self, queue: str, jobs: Sequence[Job], floor: int, now_ms: int) -> int | None:
+        """Insert plain jobs whose ids follow each other, none under the floor; the first. QueueNotFound. None: these
+        are not inserted by one statement here, and nothing was done.
+        """
+        return None
 
     def exported_jobs(self, ids: Sequence[int]) -> list[Row]:
         """The jobs behind one id, up to another: EXPORTED_NUMBERS and EXPORTED_REST of each."""
