@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -16,12 +17,15 @@ import sqlalchemy as sa
 from sqlalchemy.engine import make_url
 
 from pinlater.backends.base import AckOutcome, AckRequest, CheckpointRequest, ClaimRequest, JobKey, PerQueue, Retention
+from pinlater.backends.sql import ready_jobs
 from pinlater.backends.sql.mysql import MysqlShard
 from pinlater.backends.sql.postgres import PostgresShard
-from pinlater.backends.sql.server_pool import ServerShard, Timeouts
-from pinlater.errors import NothingStored, OutcomeUnknown, StoreConflict, StoreRefused
+from pinlater.backends.sql.postgres_session import PostgresSession
+from pinlater.backends.sql.server_pool import THREADS, ServerShard, Timeouts
+from pinlater.backends.sql.session import Session
+from pinlater.errors import NothingStored, OutcomeUnknown, QueueNotFound, StoreConflict, StoreRefused
 from pinlater.flows.engines import make_engine
-from pinlater.model import Job, JobInfo, parse_descriptor
+from pinlater.model import Job, JobInfo, JobState, parse_descriptor
 from pinlater.model.flow_words import ItemState
 from pinlater.model.status_text import append_at, append_status
 from tests.queues import make_queue, names_of
@@ -30,6 +34,7 @@ from tests.stores.process import StoreServer
 
 NOW_MS = 1_790_000_000_000
 NO_BOUND = 2**30
+REQUEST = ClaimRequest("a:b:c:d:e", 1, (1, 2, 3), 60_000, NO_BOUND)
 QUICK = Timeouts(connect_s=2, read_s=2, write_s=2, lock_wait_s=1)
 
 
@@ -311,6 +316,130 @@ async def test_a_store_that_flushes_later_than_it_answers_is_told_of_once(
     assert caplog.text.count(kind_of(url).flushes_later) == 1
 
 
+# -- a claim that is begun right behind an enqueue -----------------------------------------------------------------
+
+
+class Together:
+    """Begins an enqueue, whose transaction waits before its commit, and a claim behind it. `sessions`: of each run."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, shard: ServerShard) -> None:
+        self.shard = shard
+        self.sessions: list[object] = []
+        self.begun, self._enqueue = threading.Event(), ready_jobs.enqueue
+        monkeypatch.setattr(ready_jobs, "enqueue", self._held)
+
+    def _held(self, session: Session, *values: Any) -> list[str]:
+        self.sessions.append(session)
+        stored = self._enqueue(session, *values)
+        assert self.begun.wait(60)
+        return stored
+
+    async def both(self, queue: str = "mail") -> tuple[Any, Any]:
+        """What each returned or raised."""
+        storing = self.shard.write(ready_jobs.enqueue, queue, [Job(b"body")], NOW_MS)
+        claiming = self.shard.write(ready_jobs.claim, queue, [REQUEST], NOW_MS, False)
+        self.begun.set()
+        stored, jobs = await asyncio.gather(storing, claiming, return_exceptions=True)
+        return stored, jobs
+
+
+async def test_it_shares_the_transaction(shard: ServerShard, monkeypatch: pytest.MonkeyPatch) -> None:
+    def noted(session: Session, *values: Any) -> Any:
+        stand.sessions.append(session)
+        return claim(session, *values)
+
+    claim, stand = ready_jobs.claim, Together(monkeypatch, shard)
+    monkeypatch.setattr(ready_jobs, "claim", noted)
+    stored, ((job,),) = await stand.both()
+    assert [job.descriptor] == stored
+    enqueued_by, claimed_by = stand.sessions
+    assert enqueued_by is claimed_by
+    assert (await info(shard, key_of(job.descriptor))).state is JobState.IN_PROGRESS
+
+
+@pytest.mark.parametrize("failures", [1, 9])
+async def test_one_that_fails_fails_no_enqueue(
+    shard: ServerShard, monkeypatch: pytest.MonkeyPatch, failures: int
+) -> None:
+    left = [StoreConflict("deadlock")] * failures
+
+    def failing(*values: Any) -> Any:
+        claimed = claim(*values)
+        if left:
+            raise left.pop()
+        return claimed
+
+    claim, stand = ready_jobs.claim, Together(monkeypatch, shard)
+    monkeypatch.setattr(ready_jobs, "claim", failing)
+    (descriptor,), jobs = await stand.both()
+    assert await shard.count_ready("mail", [1], 100, NOW_MS) == [0 if failures == 1 else 1]
+    if failures == 1:
+        assert [[job.descriptor for job in each] for each in jobs] == [[descriptor]]
+    else:
+        assert isinstance(jobs, StoreConflict)
+
+
+async def test_an_enqueue_that_fails_fails_none(shard: ServerShard, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = await enqueued(shard)
+    stand = Together(monkeypatch, shard)
+    monkeypatch.setattr(Session, "queue_id", _fails_once(Session.queue_id, stand))
+    monkeypatch.setattr(PostgresSession, "store_at_once", lambda *values: None)
+    stored, ((job,),) = await stand.both()
+    assert isinstance(stored, StoreConflict)
+    assert key_of(job.descriptor) == before
+    stored, jobs = await Together(monkeypatch, shard).both("nowhere")
+    assert (type(stored), type(jobs)) == (QueueNotFound, QueueNotFound)
+
+
+def _fails_once(queue_id: Callable[..., int], stand: Together) -> Callable[..., int]:
+    """For the enqueue, which is the first to ask."""
+    left = [StoreConflict("deadlock")]
+
+    def failing(*values: Any) -> int:
+        if left:
+            raise left.pop()
+        return queue_id(*values)
+
+    return failing
+
+
+async def test_behind_one_that_is_cancelled_it_may_be_made_again(
+    shard: ServerShard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand, held = Together(monkeypatch, shard), []
+    for _ in range(THREADS):  # all threads are busy
+        held.append(asyncio.ensure_future(shard.write(ready_jobs.enqueue, "mail", [Job(b"body")], NOW_MS)))
+    storing = shard.write(ready_jobs.enqueue, "mail", [Job(b"never")], NOW_MS)
+    claiming = shard.write(ready_jobs.claim, "mail", [REQUEST], NOW_MS, False)
+    storing.cancel()
+    with pytest.raises(NothingStored, match="cancelled"):
+        await claiming
+    stand.begun.set()
+    await asyncio.gather(*held)
+    assert await shard.count_ready("mail", [1], 100, NOW_MS) == [THREADS]
+
+
+async def test_one_that_comes_when_the_commit_has_begun_sees_the_jobs_too(
+    shard: ServerShard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored, enqueue = threading.Event(), ready_jobs.enqueue
+
+    def noted(*values: Any) -> list[str]:
+        try:
+            return enqueue(*values)
+        finally:
+            stored.set()
+
+    monkeypatch.setattr(ready_jobs, "enqueue", noted)
+    for _ in range(20):
+        stored.clear()
+        storing = shard.write(ready_jobs.enqueue, "mail", [Job(b"body")], NOW_MS)
+        assert stored.wait(60)
+        claiming = shard.write(ready_jobs.claim, "mail", [REQUEST], NOW_MS, False)
+        descriptors, ((job,),) = await asyncio.gather(storing, claiming)
+        assert descriptors == [job.descriptor]
+
+
 # -- servers that go away --------------------------------------------------------------------------------------------
 
 
@@ -374,6 +503,21 @@ async def test_a_server_killed_during_the_commit_leaves_the_outcome_unknown(
         await mortal.write(killed_behind)
     durable_server.start()
     await mortal.ping()
+
+
+async def test_a_server_killed_during_the_commit_of_an_enqueue_and_a_claim_leaves_both_unknown(
+    mortal: ServerShard, durable_server: StoreServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed_behind(*values: Any) -> Any:
+        claimed = claim(*values)
+        durable_server.kill()
+        return claimed
+
+    claim, stand = ready_jobs.claim, Together(monkeypatch, mortal)
+    monkeypatch.setattr(ready_jobs, "claim", killed_behind)
+    stored, jobs = await stand.both()
+    assert (type(stored), type(jobs)) == (OutcomeUnknown, OutcomeUnknown)
+    durable_server.start()
 
 
 async def test_a_server_that_hangs_is_given_up(mortal: ServerShard, durable_server: StoreServer) -> None:

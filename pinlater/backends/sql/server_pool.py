@@ -8,22 +8,32 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from threading import Lock
 from time import monotonic
 from typing import Any, ClassVar, TypeVar
 
 from sqlalchemy import Engine, create_engine, event, exc
 from sqlalchemy.pool import PoolProxiedConnection, QueuePool
 
+from pinlater.backends.base import ClaimRequest
+from pinlater.backends.sql import ready_jobs
 from pinlater.backends.sql.connection_limit import ConnectionLimit
 from pinlater.backends.sql.coordination import establish_identity
 from pinlater.backends.sql.session import UNENCODABLE, Session
 from pinlater.backends.sql.shard import SqlShard
-from pinlater.backends.sql.threads import Threads
+from pinlater.backends.sql.threads import CallResult, ThreadCall, Threads, deliver
 from pinlater.backends.store_warnings import warn_once
-from pinlater.errors import NothingStored, PinLaterError, StoreConflict, StoreRefused, ValueNotStorable
+from pinlater.errors import (
+    NothingStored,
+    OutcomeUnknown,
+    PinLaterError,
+    StoreConflict,
+    StoreRefused,
+    ValueNotStorable,
+)
 from pinlater.redaction import redact_url
 
 RECYCLE_AFTER_S = 3_600
@@ -247,6 +257,40 @@ Result = TypeVar("Result")
 THREADS = 4
 
 
+class _Enqueue:
+    """An enqueue under way in a queue, and the claims that were begun behind it."""
+
+    def __init__(self, queue: str) -> None:
+        self.queue = queue
+        self._lock = Lock()
+        self._claims: list[ThreadCall] | None = []
+
+    def may_have_behind(self, queue: str, requests: Sequence[ClaimRequest], now_ms: int, enforce_quota: bool) -> bool:
+        """Whether a claim may share its transaction: one under a quota locks that, which no enqueue does."""
+        return queue == self.queue and not enforce_quota
+
+    def put_behind(self, claim: ThreadCall) -> bool:
+        """False: it is over, and a claim that begins now sees its jobs."""
+        with self._lock:
+            if self._claims is None:
+                return False
+            self._claims.append(claim)
+            return True
+
+    def was_left(self, storing: asyncio.Future[Any]) -> None:
+        """Cancelled before it began, it never runs: the claims behind it may be made again."""
+        if storing.cancelled():
+            error = NothingStored("the enqueue before this claim was cancelled", retry_after_ms=1)
+            deliver([(claim, CallResult(error=error)) for claim in self.claims(ends=True)])
+
+    def claims(self, *, ends: bool = False) -> list[ThreadCall]:
+        """Those that came since the last time. `ends`: where there are none, it is over."""
+        with self._lock:
+            claims = self._claims or []
+            self._claims = None if ends and not claims else []
+            return claims
+
+
 class ServerShard(SqlShard):
     """A shard on a database server; a subclass per server makes the pool and the sessions."""
 
@@ -255,6 +299,8 @@ class ServerShard(SqlShard):
     TRANSFER_OPTIONS: ClassVar[Mapping[str, Any]] = {"timeouts": Timeouts(read_s=3_600, write_s=3_600)}
     """A transfer counts and removes all that there is by one statement, and a reader of an export may stand still."""
 
+    keeps_order = True
+
     def __init__(
         self, url: str, shard_id: str = "", *, threads: int = THREADS, timeouts: Timeouts | None = None
     ) -> None:
@@ -262,6 +308,8 @@ class ServerShard(SqlShard):
         self._count = threads
         self._pool = self.POOL(url, threads, timeouts or Timeouts())
         self._threads: Threads | None = None
+        self._enqueue: _Enqueue | None = None
+        """That of this turn of the loop; a claim that is begun in it too is put behind it."""
 
     @abstractmethod
     def session(self, connection: PoolProxiedConnection, *, writes: bool) -> Session:
@@ -288,7 +336,22 @@ class ServerShard(SqlShard):
             self._pool.close()
 
     def write(self, transaction: Callable[..., Result], *arguments: Any) -> asyncio.Future[Result]:
-        return self._open_threads().call(self._transact, True, transaction, arguments)
+        threads, enqueue = self._open_threads(), self._enqueue
+        if transaction is ready_jobs.enqueue:
+            self._enqueue = enqueue = _Enqueue(arguments[0])
+            asyncio.get_running_loop().call_soon(self._turn_is_over)
+            storing = threads.call(self._enqueue_and_claim, enqueue, transaction, arguments)
+            storing.add_done_callback(enqueue.was_left)
+            return storing
+        if enqueue is not None and transaction is ready_jobs.claim and enqueue.may_have_behind(*arguments):
+            loop = asyncio.get_running_loop()
+            claim = ThreadCall(loop, loop.create_future(), transaction, arguments)
+            if enqueue.put_behind(claim):
+                return claim.future
+        return threads.call(self._transact, True, transaction, arguments)
+
+    def _turn_is_over(self) -> None:
+        self._enqueue = None
 
     def read(self, transaction: Callable[..., Result], *arguments: Any) -> Awaitable[Result]:
         return self._open_threads().call(self._transact, False, transaction, arguments)
@@ -297,6 +360,44 @@ class ServerShard(SqlShard):
         if self._threads is None:
             raise NothingStored(f"{self._pool.place}: the shard is closed")
         return self._threads
+
+    def _enqueue_and_claim(
+        self, enqueue: _Enqueue, transaction: Callable[..., Result], arguments: tuple[Any, ...]
+    ) -> Result:
+        """The enqueue, and the claims that were begun behind it: those that come before its commit in its transaction,
+        if all goes well, and the others behind it. A claim that fails fails no enqueue, and none the other way round;
+        of a commit without an answer the outcome of both is unknown.
+        """
+        joined: list[ThreadCall] = []
+        claimed: list[CallResult] = []
+
+        def together(session: Session, *values: Any) -> Result:
+            result = transaction(session, *values)
+            joined.extend(enqueue.claims())
+            claimed.extend(CallResult(each.function(session, *each.arguments)) for each in joined)
+            return result
+
+        try:
+            try:
+                result = self._transact(True, together, arguments)
+            except OutcomeUnknown as error:
+                claimed = [CallResult(error=error)] * len(joined)
+                raise
+            except Exception:
+                claimed = []
+                if not joined:
+                    raise
+                result = self._transact(True, transaction, arguments)
+        finally:
+            if joined and not claimed:
+                claimed = [self._claim_alone(each) for each in joined]
+            deliver(zip(joined, claimed, strict=True))
+            while claims := enqueue.claims(ends=True):
+                deliver([(each, self._claim_alone(each)) for each in claims])
+        return result
+
+    def _claim_alone(self, claim: ThreadCall) -> CallResult:
+        return claim._replace(function=self._transact, arguments=(True, claim.function, claim.arguments)).carry_out()
 
     def _transact(self, writes: bool, transaction: Callable[..., Result], arguments: tuple[Any, ...]) -> Result:
         """The drivers begin a transaction with the first statement."""

@@ -12,6 +12,7 @@ from tests.bench.run import PERSISTENCE, Run, stand
 
 JOBS = 400
 SOON: tuple[Goal, Goal] = (AtMost(0.8), AtMost(2))
+FLUSHED: tuple[Goal, Goal] = (AtMost(3), AtMost(8))
 POLLED: tuple[Goal, Goal] = (AtMost(50), AtMost(50))
 
 
@@ -40,7 +41,8 @@ CASES = (
     _Case("redis", 1, 4, SOON, shards=4),
     _Case("redis", 1, 4, SOON, shards=8, stores=4),
     _Case("sqlite", 1, 1, SOON),
-    _Case("mysql", 1, 1, POLLED),
+    _Case("postgres", 1, 1, FLUSHED),
+    _Case("mysql", 1, 1, FLUSHED),
     _Case("mysql", 2, 1, POLLED),
 )
 
