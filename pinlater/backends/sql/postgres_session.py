@@ -253,7 +253,10 @@ class PostgresSession(Session):
 
     def claim(self, claims: Sequence[tuple[str, int, list[int]]], from_ms: int) -> None:
         super().claim(claims, from_ms)
-        self.claimed += [job_id for _, _, ids in claims for job_id in ids]
+        for _, _, ids in claims:
+            self.claimed += ids
+            for job_id in ids:  # of this very transaction: nobody is to hear of them
+                self.stored.pop(job_id, None)
 
     def claim_several(self, jobs: Sequence[tuple[int, str]], times: tuple[int, ...]) -> None:
         ids, descriptors = zip(*sorted(jobs), strict=True)

@@ -24,7 +24,7 @@ from pinlater.backends.sql.connection_limit import ConnectionLimit
 from pinlater.backends.sql.coordination import establish_identity
 from pinlater.backends.sql.session import UNENCODABLE, Session
 from pinlater.backends.sql.shard import SqlShard
-from pinlater.backends.sql.threads import CallResult, ThreadCall, Threads, deliver
+from pinlater.backends.sql.threads import CallResult, ThreadCall, Threads, answer, deliver
 from pinlater.backends.store_warnings import warn_once
 from pinlater.errors import (
     NothingStored,
@@ -264,6 +264,8 @@ class _Enqueue:
         self.queue = queue
         self._lock = Lock()
         self._claims: list[ThreadCall] | None = []
+        self._claimed: list[tuple[ThreadCall, CallResult]] = []
+        self._is_cancelled = False
 
     def may_have_behind(self, queue: str, requests: Sequence[ClaimRequest], now_ms: int, enforce_quota: bool) -> bool:
         """Whether a claim may share its transaction: one under a quota locks that, which no enqueue does."""
@@ -277,18 +279,30 @@ class _Enqueue:
             self._claims.append(claim)
             return True
 
-    def was_left(self, storing: asyncio.Future[Any]) -> None:
-        """Cancelled before it began, it never runs: the claims behind it may be made again."""
-        if storing.cancelled():
-            error = NothingStored("the enqueue before this claim was cancelled", retry_after_ms=1)
-            deliver([(claim, CallResult(error=error)) for claim in self.claims(ends=True)])
-
     def claims(self, *, ends: bool = False) -> list[ThreadCall]:
         """Those that came since the last time. `ends`: where there are none, it is over."""
         with self._lock:
             claims = self._claims or []
             self._claims = None if ends and not claims else []
             return claims
+
+    def ended(self, claimed: list[tuple[ThreadCall, CallResult]]) -> None:
+        """What its thread made of the claims, which are answered behind it: so its jobs are announced by then."""
+        with self._lock:
+            if not self._is_cancelled:
+                self._claimed, claimed = claimed, []
+        deliver(claimed)
+
+    def answered(self, storing: asyncio.Future[Any]) -> None:
+        """Cancelled before it began, it never runs: the claims behind it may be made again."""
+        with self._lock:
+            self._is_cancelled = storing.cancelled()
+            claimed = self._claimed
+        if storing.cancelled():
+            error = NothingStored("the enqueue before this claim was cancelled", retry_after_ms=1)
+            claimed += [(claim, CallResult(error=error)) for claim in self.claims(ends=True)]
+        if claimed:
+            storing.get_loop().call_soon(answer, [(claim.future, outcome) for claim, outcome in claimed])
 
 
 class ServerShard(SqlShard):
@@ -341,7 +355,7 @@ class ServerShard(SqlShard):
             self._enqueue = enqueue = _Enqueue(arguments[0])
             asyncio.get_running_loop().call_soon(self._turn_is_over)
             storing = threads.call(self._enqueue_and_claim, enqueue, transaction, arguments)
-            storing.add_done_callback(enqueue.was_left)
+            storing.add_done_callback(enqueue.answered)
             return storing
         if enqueue is not None and transaction is ready_jobs.claim and enqueue.may_have_behind(*arguments):
             loop = asyncio.get_running_loop()
@@ -389,11 +403,12 @@ class ServerShard(SqlShard):
                     raise
                 result = self._transact(True, transaction, arguments)
         finally:
-            if joined and not claimed:
+            if not claimed:
                 claimed = [self._claim_alone(each) for each in joined]
-            deliver(zip(joined, claimed, strict=True))
             while claims := enqueue.claims(ends=True):
-                deliver([(each, self._claim_alone(each)) for each in claims])
+                joined += claims
+                claimed += [self._claim_alone(each) for each in claims]
+            enqueue.ended(list(zip(joined, claimed, strict=True)))
         return result
 
     def _claim_alone(self, claim: ThreadCall) -> CallResult:

@@ -90,10 +90,11 @@ def deliver(outcomes: Iterable[tuple[ThreadCall, CallResult]]) -> None:
     for loop, answers in per_loop.items():
         # RuntimeError: the loop was closed meanwhile, nobody listens any more
         with contextlib.suppress(RuntimeError):
-            loop.call_soon_threadsafe(_answer, answers)
+            loop.call_soon_threadsafe(answer, answers)
 
 
-def _answer(answers: Iterable[tuple[asyncio.Future[Any], CallResult]]) -> None:
+def answer(answers: Iterable[tuple[asyncio.Future[Any], CallResult]]) -> None:
+    """Set the futures that nobody has cancelled."""
     for future, outcome in answers:
         if future.done():
             continue
