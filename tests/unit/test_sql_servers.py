@@ -422,19 +422,23 @@ async def test_behind_one_that_is_cancelled_it_may_be_made_again(
 async def test_behind_one_whose_caller_has_left_it_is_answered(
     shard: ServerShard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stand = Together(monkeypatch, shard)
-    storing = shard.write(ready_jobs.enqueue, "mail", [Job(b"body")], NOW_MS)
-    claiming = shard.write(ready_jobs.claim, "mail", [REQUEST], NOW_MS, False)
-    async with asyncio.timeout(60):
-        while not stand.sessions:
-            await asyncio.sleep(0.001)
-        storing.cancel()
-        stand.begun.set()
-        with pytest.raises(NothingStored, match="cancelled"):
-            await claiming
-        while not (jobs := await claimed(shard)):
-            await asyncio.sleep(0.001)
-    assert len(jobs) == 1
+    """Whether its thread has taken the claim along by then or not."""
+    for _ in range(10):
+        stand = Together(monkeypatch, shard)
+        storing = shard.write(ready_jobs.enqueue, "mail", [Job(b"body")], NOW_MS)
+        claiming = shard.write(ready_jobs.claim, "mail", [REQUEST], NOW_MS, False)
+        async with asyncio.timeout(60):
+            while not stand.sessions:
+                await asyncio.sleep(0.001)
+            storing.cancel()
+            stand.begun.set()
+            try:
+                (jobs,) = await claiming
+            except NothingStored:
+                while not (jobs := await claimed(shard)):
+                    await asyncio.sleep(0.001)
+        assert len(jobs) == 1
+        monkeypatch.undo()
 
 
 async def test_one_that_comes_when_the_commit_has_begun_sees_the_jobs_too(
