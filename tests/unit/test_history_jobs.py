@@ -158,6 +158,15 @@ def test_jobs_are_open_until_a_call_has_seen_their_end() -> None:
     assert open_jobs([*HISTORY, *failed, *cancelled]) == []
 
 
+def test_a_job_that_has_ended_before_its_enqueue_was_answered_is_not_open() -> None:
+    begun, stored = STORED[:1], STORED[1:]
+    claimed = call(5, "dequeueJobs", {"queueName": "mail"}, {"jobs": {A: "sha256:0"}, "jobMetadata": {A: METADATA}})
+    acked = call(6, "ackJobs", {"jobsSucceeded": [{"jobDescriptor": A}]}, {"outcomes": [1]})
+    assert open_jobs([*begun, *claimed, *acked, *stored]) == [B, C]
+    assert open_jobs([*begun, *claimed, *stored, *acked]) == [B, C]
+    assert open_jobs([*begun, *claimed, *stored]) == [A, B, C]
+
+
 def test_a_call_without_an_end_brings_no_job_and_ends_none() -> None:
     assert open_jobs([*HISTORY, *call(5, "ackJobs", {"jobsSucceeded": [{"jobDescriptor": B}]}, None)[:1]]) == [B, C]
     assert open_jobs(STORED[:1]) == []
