@@ -82,7 +82,7 @@ class QueueDirectory:
         """The dead-letter queues that are not there, and how many queues have each, as it was logged last."""
         self.flow_queues: Set[str] = frozenset()
         """The queues into which items of flows come."""
-        self._flagged_ms: dict[str, int] = {}
+        self._items_since_ms: dict[str, int] = {}
         self._targets_changed = True
         self._pause_ends_ms = MAX_TIME_MS
         self._recompute()
@@ -112,11 +112,11 @@ class QueueDirectory:
     def has(self, queue: str) -> bool:
         return queue in self._names
 
-    def flagged_ms(self, queue: str) -> int:
-        """When it came to be one of `flow_queues`, or later, by the clock of who flagged it; 0: it is none, or was
-        made one by a file.
+    def items_since_ms(self, queue: str) -> int:
+        """When it came to be one of `flow_queues`, or later, by the clock of who marked it; 0: it is none, or a file
+        made it one.
         """
-        return self._flagged_ms.get(queue, 0)
+        return self._items_since_ms.get(queue, 0)
 
     def was_deleted(self, queue: str) -> bool:
         """It is known to be gone; a queue that is not known here may have been made elsewhere a moment ago."""
@@ -403,7 +403,7 @@ class QueueDirectory:
         self._derived = DerivedSettings(self._names, self._defaults, self._overrides)
         for name in self._derived.flow_queues - self.flow_queues:
             entry = self.entries.latest.get(name)
-            self._flagged_ms[name] = version_ms(entry.version) if entry is not None else 0
+            self._items_since_ms[name] = version_ms(entry.version) if entry is not None else 0
         self.flow_queues = self._derived.flow_queues
         self._targets_changed = True
         paused = [each for each in (self._defaults, *self._overrides.values()) if each.paused]

@@ -140,15 +140,15 @@ class FlowCalls:
         return created
 
     async def _take_items(self, flows: Flows, queues: Iterable[str], context: RequestContext | None) -> None:
-        """Flag those of these queues that are not, and come back when every live process has read the flags, also
+        """Mark those of these queues that are not, and come back when every live process has read the marks, also
         those that another call made a moment ago: where a process has not, only the store learns of acks of items.
         """
         for queue in queues:
             if queue not in self._queues.flow_queues:
                 await self._queues.take_items(queue, self._who(context), owner(context))
         if flows.has_others():
-            flagged_ms = max((self._queues.flagged_ms(queue) for queue in queues), default=0)
-            left_s = (flagged_ms + self._clock.uncertainty_ms - self._clock.now_ms()) / 1000 + SETTLE_S
+            items_since_ms = max((self._queues.items_since_ms(queue) for queue in queues), default=0)
+            left_s = (items_since_ms + self._clock.uncertainty_ms - self._clock.now_ms()) / 1000 + SETTLE_S
             if left_s > 0:
                 await asyncio.sleep(min(left_s, SETTLE_S))
 

@@ -1,15 +1,12 @@
-"""What a flow costs that is open, and of which nothing is to be done: calls of the database of flows."""
+"""The cost of a flow that is open, and of which nothing is to be done: calls of the database of flows."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import structlog
 
 from pinlater.flows.database import FlowDatabase
 from pinlater.model import RequestContext
@@ -17,16 +14,11 @@ from pinlater.model.flow_words import NewFlow, NewItem, Stage
 from tests.simulation import virtual_time
 from tests.simulation.cluster import Cluster
 
+pytestmark = pytest.mark.usefixtures("quiet_servers")
+
 ME = RequestContext("me")
 STAGE = Stage("pages", "fetch", "pages")
 QUIET_S = 60
-
-
-@pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
-    yield
-    structlog.reset_defaults()
 
 
 async def open_flow(servers: int, calls: Counter[str]) -> float:

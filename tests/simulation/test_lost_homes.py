@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Iterator
 
 import pytest
-import structlog
 
 from pinlater.model import JobFilter, JobState, RequestContext, ScheduleChange
 from tests.simulation import virtual_time
 from tests.simulation.cluster import PASSWORD, Cluster
 from tests.simulation.network import Way
 
+pytestmark = pytest.mark.usefixtures("quiet_servers")
+
 QUEUE, ME = "reports", RequestContext("me")
 SCHEDULES = [f"report-{number}" for number in range(12)]
 """Some of which are at home on each shard."""
 
 EVERY_S = 60
-
-
-@pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
-    yield
-    structlog.reset_defaults()
 
 
 async def firings(cluster: Cluster) -> dict[str, str]:

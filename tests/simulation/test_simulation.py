@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import logging
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-import structlog
 
 from pinlater.cluster.membership import PLACES
 from pinlater.model import AckOutcome, DequeuedJob
@@ -18,19 +15,13 @@ from tests.simulation.cost import cost
 from tests.simulation.load import Ledger
 from tests.simulation.scenarios import SCENARIOS, rate_violations, simulate
 
+pytestmark = pytest.mark.usefixtures("quiet_servers")
+
 SERVERS, SHARDS = 4, 9
 """More shards than leases have places, and than one poll of config entries reads."""
 
 RENEWALS_PER_S = 0.6
 """A lease of 5 s is renewed three times."""
-
-
-@pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
-    """Servers have much to say of what happens to them here."""
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
-    yield
-    structlog.reset_defaults()
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)

@@ -8,23 +8,22 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from threading import Lock
 from time import monotonic
 from typing import Any, ClassVar, TypeVar
 
 from sqlalchemy import Engine, create_engine, event, exc
 from sqlalchemy.pool import PoolProxiedConnection, QueuePool
 
-from pinlater.backends.base import ClaimRequest
 from pinlater.backends.sql import ready_jobs
 from pinlater.backends.sql.connection_limit import ConnectionLimit
 from pinlater.backends.sql.coordination import establish_identity
+from pinlater.backends.sql.enqueue_in_flight import EnqueueInFlight
 from pinlater.backends.sql.session import UNENCODABLE, Session
 from pinlater.backends.sql.shard import SqlShard
-from pinlater.backends.sql.threads import CallResult, ThreadCall, Threads, answer, deliver
+from pinlater.backends.sql.threads import CallResult, ThreadCall, Threads
 from pinlater.backends.store_warnings import warn_once
 from pinlater.errors import (
     NothingStored,
@@ -257,54 +256,6 @@ Result = TypeVar("Result")
 THREADS = 4
 
 
-class _Enqueue:
-    """An enqueue under way in a queue, and the claims that were begun behind it."""
-
-    def __init__(self, queue: str) -> None:
-        self.queue = queue
-        self._lock = Lock()
-        self._claims: list[ThreadCall] | None = []
-        self._claimed: list[tuple[ThreadCall, CallResult]] = []
-        self._is_cancelled = False
-
-    def may_have_behind(self, queue: str, requests: Sequence[ClaimRequest], now_ms: int, enforce_quota: bool) -> bool:
-        """Whether a claim may share its transaction: one under a quota locks that, which no enqueue does."""
-        return queue == self.queue and not enforce_quota
-
-    def put_behind(self, claim: ThreadCall) -> bool:
-        """False: it is over, and a claim that begins now sees its jobs."""
-        with self._lock:
-            if self._claims is None:
-                return False
-            self._claims.append(claim)
-            return True
-
-    def claims(self, *, ends: bool = False) -> list[ThreadCall]:
-        """Those that came since the last time. `ends`: where there are none, it is over."""
-        with self._lock:
-            claims = self._claims or []
-            self._claims = None if ends and not claims else []
-            return claims
-
-    def ended(self, claimed: list[tuple[ThreadCall, CallResult]]) -> None:
-        """What its thread made of the claims, which are answered behind it: so its jobs are announced by then."""
-        with self._lock:
-            if not self._is_cancelled:
-                self._claimed, claimed = claimed, []
-        deliver(claimed)
-
-    def answered(self, storing: asyncio.Future[Any]) -> None:
-        """Cancelled before it began, it never runs: the claims behind it may be made again."""
-        with self._lock:
-            self._is_cancelled = storing.cancelled()
-            claimed = self._claimed
-        if storing.cancelled():
-            error = NothingStored("the enqueue before this claim was cancelled", retry_after_ms=1)
-            claimed += [(claim, CallResult(error=error)) for claim in self.claims(ends=True)]
-        if claimed:
-            storing.get_loop().call_soon(answer, [(claim.future, outcome) for claim, outcome in claimed])
-
-
 class ServerShard(SqlShard):
     """A shard on a database server; a subclass per server makes the pool and the sessions."""
 
@@ -322,7 +273,7 @@ class ServerShard(SqlShard):
         self._count = threads
         self._pool = self.POOL(url, threads, timeouts or Timeouts())
         self._threads: Threads | None = None
-        self._enqueue: _Enqueue | None = None
+        self._enqueue: EnqueueInFlight | None = None
         """That of this turn of the loop; a claim that is begun in it too is put behind it."""
 
     @abstractmethod
@@ -352,7 +303,7 @@ class ServerShard(SqlShard):
     def write(self, transaction: Callable[..., Result], *arguments: Any) -> asyncio.Future[Result]:
         threads, enqueue = self._open_threads(), self._enqueue
         if transaction is ready_jobs.enqueue:
-            self._enqueue = enqueue = _Enqueue(arguments[0])
+            self._enqueue = enqueue = EnqueueInFlight(arguments[0])
             asyncio.get_running_loop().call_soon(self._turn_is_over)
             storing = threads.call(self._enqueue_and_claim, enqueue, transaction, arguments)
             storing.add_done_callback(enqueue.answered)
@@ -376,7 +327,7 @@ class ServerShard(SqlShard):
         return self._threads
 
     def _enqueue_and_claim(
-        self, enqueue: _Enqueue, transaction: Callable[..., Result], arguments: tuple[Any, ...]
+        self, enqueue: EnqueueInFlight, transaction: Callable[..., Result], arguments: tuple[Any, ...]
     ) -> Result:
         """The enqueue, and the claims that were begun behind it: those that come before its commit in its transaction,
         if all goes well, and the others behind it. A claim that fails fails no enqueue, and none the other way round;
