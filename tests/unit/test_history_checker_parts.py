@@ -431,6 +431,18 @@ def test_the_job_of_an_item_that_has_ended_may_succeed_under_a_claim_that_was_re
     assert [each.rule for each in judged(*rows).violations] == ["ack"]
 
 
+@pytest.mark.parametrize(("renewed_s", "rules"), [(45, []), (35, ["state"])], ids=["late", "in time"])
+def test_the_job_of_an_item_that_has_ended_may_fail_under_a_claim_that_was_renewed_late_alone(
+    renewed_s: float, rules: list[str]
+) -> None:
+    rows: Rows = [
+        claim(30, "A", left=1, until_s=40),
+        heartbeat(renewed_s, "A", claimed_at(30), HeartbeatOutcome.OK),
+        look(renewed_s + 1, "A", JobState.FAILED),
+    ]
+    assert [each.rule for each in judged(STAGE, *rows).violations] == rules
+
+
 def handed_out_each(pause_s: float) -> list[Row]:
     """Sixty jobs, one at a time."""
     letters = [chr(ord("!") + number) for number in range(60)]

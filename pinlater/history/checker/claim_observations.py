@@ -326,7 +326,7 @@ class ObservedHeartbeat(Observation):
         is_held = state.phase is Phase.UNKNOWN or (state.phase is Phase.RUNNING and state.claim == self.claim)
         outcome = self.outcome
         if self.is_optional:
-            return (renewed(state, self._at_ms(state)),) if is_held else ()
+            return (renewed(state, self._at_ms(state), self.end_ms),) if is_held else ()
         if outcome is HeartbeatOutcome.UNREACHABLE:
             return (state,)  # it may have been renewed: then its claim lasts longer, and nothing else differs
         if outcome is HeartbeatOutcome.LOST:
@@ -345,7 +345,7 @@ class ObservedHeartbeat(Observation):
             if is_to_stop and state.to_stop is False:
                 requested = [each for each in steps(state, self.end_ms, around) if each.phase is Phase.RUNNING]
             found = [
-                renewed(each, max(each.since_ms, self.begin_ms))._replace(
+                renewed(each, max(each.since_ms, self.begin_ms), self.end_ms)._replace(
                     to_stop=None if around.is_foreign else is_to_stop
                 )
                 for each in requested
@@ -415,7 +415,7 @@ class ObservedCheckpoint(Observation):
 
     def _effects(self, state: State, at_ms: float) -> list[State]:
         due_ms = -inf if self.due_ms is None else self.due_ms
-        changed = renewed(state, at_ms)._replace(due_ms=due_ms)
+        changed = renewed(state, at_ms, self.end_ms)._replace(due_ms=due_ms)
         if self.body is not None:
             changed = changed._replace(body=self.body)
         if self.attempts is not None:

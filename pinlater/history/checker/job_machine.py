@@ -74,6 +74,8 @@ class State(NamedTuple):
     body: str | None = None
     result: str | None = None
     to_stop: bool | None = None
+    was_over: bool = False
+    """The claim was renewed when it may have expired already."""
 
 
 ABSENT = State(Phase.ABSENT)
@@ -244,6 +246,7 @@ def ended(state: State, phase: Phase, at_ms: float, result: str | None = None) -
         expires_ms=-inf,
         requeue_ms=-inf,
         timeout_ms=0.0,
+        was_over=False,
         result=result,
     )
 
@@ -259,6 +262,7 @@ def pending(state: State, at_ms: float, due_ms: float, attempts: int | None) -> 
         expires_ms=-inf,
         requeue_ms=-inf,
         timeout_ms=0.0,
+        was_over=False,
     )
 
 
@@ -304,6 +308,8 @@ def _claim_ends(state: State, until_ms: float, around: Surroundings, found: list
     if _may_be_of_an_ended_item(around):
         # who ends its claim had found it expired, and records that first: a renewal meanwhile does not keep it
         found.append(ended(state, Phase.SUCCEEDED, state.since_ms))
+        if state.was_over:
+            found.append(ended(state, Phase.FAILED, state.since_ms))
     at_ms = max(state.since_ms, state.requeue_ms)
     if at_ms <= until_ms:
         if state.to_stop is not True:

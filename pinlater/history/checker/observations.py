@@ -108,8 +108,8 @@ class Observation(ABC):
         return max(state.since_ms, self.begin_ms)
 
 
-def renewed(state: State, at_ms: float) -> State:
-    """Its claim counts anew from then on."""
+def renewed(state: State, at_ms: float, end_ms: float) -> State:
+    """Its claim counts anew from then on; the call that renewed it was over at `end_ms`."""
     if state.phase is not Phase.RUNNING:
         return state
     expires_ms = state.expires_ms
@@ -117,7 +117,8 @@ def renewed(state: State, at_ms: float) -> State:
         expires_ms = max(expires_ms, whole_ms(at_ms) + state.timeout_ms)
     # a renewed claim is expired, not requeued
     requeue_ms = state.requeue_ms if expires_ms == -inf else inf
-    return state._replace(since_ms=at_ms, expires_ms=expires_ms, requeue_ms=requeue_ms)
+    was_over = state.was_over or state.expires_ms <= end_ms
+    return state._replace(since_ms=at_ms, expires_ms=expires_ms, requeue_ms=requeue_ms, was_over=was_over)
 
 
 def moved_on(state: State, at_ms: float) -> State:

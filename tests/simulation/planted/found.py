@@ -152,8 +152,8 @@ FOUND: Mapping[str, Mapping[str, tuple[str, int]]] = {
         "sqlite oldest: queue_id = ? -> queue_id >= ?": ("lost", 8),
     },
     "operators in a crowd": {
-        "sqlite admin: row[1] == job.priority and row[2] in STATES_OF[sta -> row[1] == job.priority": ("ack", 24),
-        "sqlite admin: row[1] == job.priority and row[2] in STATES_OF[sta -> True": ("ack", 24),
+        "sqlite admin: row[1] == job.priority and row[2] in STATES_OF[sta -> row[1] == job.priority": ("ack", 8),
+        "sqlite admin: row[1] == job.priority and row[2] in STATES_OF[sta -> True": ("ack", 8),
     },
     "schedules": {
         "shards.keys.key_router: a firing leaves no mark": ("schedule", 8),
@@ -200,7 +200,7 @@ FOUND: Mapping[str, Mapping[str, tuple[str, int]]] = {
         "sqlite extensions: if stays is Stays.WINDOWS: -> if stays is not Stays.JOB:": ("key", 2),
         "sqlite drop_keys: AND job_id IN (SELECT value FROM json_each(?)) -> AND 5 NOT IN (SELECT value FRO": (
             "key",
-            2,
+            8,
         ),
     },
     "homes that move": {
@@ -213,12 +213,12 @@ FOUND: Mapping[str, Mapping[str, tuple[str, int]]] = {
     },
     "chains that move": {
         "sqlite chains: return bool(member.behind) -> return False": ("chain", 2),
-        "sqlite chains: if not behind[row[0]]], freed) -> ], freed)": ("state", 2),
+        "sqlite chains: if not behind[row[0]]], freed) -> ], freed)": ("state", 8),
     },
     "schedules amid freezes and noise": {
         'sqlite keyed_jobs: self._fired.get(offer.schedule, "") >= offer.mark: -> self._fired.get(offer.schedule': (
             "schedule",
-            8,
+            24,
         ),
     },
     "noise at bodies": {

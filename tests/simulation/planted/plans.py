@@ -46,8 +46,8 @@ PLANS: Mapping[str, Plan] = {
         2,
         1,
         1.0,
-        {"dead_letters": replace(BUSY, producers=6, workers=2, pause_s=0.3)},
-        _again("slow", 6.0, 4.0, 0.1, 60.0),
+        {"dead_letters": replace(BUSY, producers=24, workers=6, burst=1)},
+        _again("slow", 6.0, 5.5, 0.1, 60.0),
     ),
     "a further shard": _plan("keyed", servers=2, minutes=1.0, faults=[Fault("add_shard", 15.0, 1.0)]),
     "homes that move": _plan(
