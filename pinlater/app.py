@@ -37,7 +37,7 @@ from pinlater.bodies.body_engine import Bodies, StoreInvalid
 from pinlater.cluster.blocked_chains import EVERY_MS as CHAINS_MS
 from pinlater.cluster.blocked_chains import BlockedChains
 from pinlater.cluster.clocks import ClusterClock
-from pinlater.cluster.lease import BOTH_PASSES, FLOW_RETRIES, KEYS, TAGS, ServerName
+from pinlater.cluster.lease import BOTH_PASSES, FLOW_RETRIES, ServerName
 from pinlater.cluster.membership import Membership
 from pinlater.cluster.stats import StatsCollector
 from pinlater.cluster.status import Cluster
@@ -156,8 +156,7 @@ class ServerProcess:
             shards,
             queues.entries,
             clock,
-            lambda: membership.unaware_of(KEYS),
-            lambda: membership.unaware_of(TAGS),
+            membership.unaware_of,
         )
         self._homes_change = HomesChange(shards, queues, membership, homes, clock)
         self._blocked_chains = BlockedChains(

@@ -114,6 +114,18 @@ REASONS: tuple[Reason, ...] = (
         remedy="Send the call again. The Python clients do so by themselves.",
     ),
     Reason(
+        name="GROUPS_NOT_SUPPORTED",
+        error=errors.GroupsNotSupported,
+        meaning="The store of the shard has no groups.",
+        remedy="Enqueue without a group, or use shards on SQLite, Redis, MariaDB or PostgreSQL.",
+    ),
+    Reason(
+        name="GROUPS_NOT_YET",
+        error=errors.GroupsNotYet,
+        meaning="A live server of the cluster is of a version that does not know groups. Nothing was stored.",
+        remedy="Upgrade all servers; until then enqueue without groups.",
+    ),
+    Reason(
         name="HOME_MOVING",
         error=errors.HomeMoving,
         meaning="The home of this key is being changed. Nothing was stored.",

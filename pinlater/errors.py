@@ -11,7 +11,8 @@
     │   ├── ArgumentInvalid                                client only: an argument of another kind; a TypeError too
     │   ├── ValueNotStorable      UNKNOWN   REQUEST_INVALID    a store cannot keep a value of the call; it is well
     │   ├── PartMissing           UNKNOWN   REQUEST_INVALID    a store lacks the part that a call is of; it is well
-    │   └── TagsNotSupported      UNKNOWN   TAGS_NOT_SUPPORTED a store keeps no tags; it is well
+    │   ├── TagsNotSupported      UNKNOWN   TAGS_NOT_SUPPORTED a store keeps no tags; it is well
+    │   └── GroupsNotSupported    UNKNOWN   GROUPS_NOT_SUPPORTED a store has no groups; it is well
     ├── BodyTooLarge              UNKNOWN   BODY_TOO_LARGE     a body over its bound
     ├── ContinuationInvalid       400
     ├── PasswordInvalid           403
@@ -34,6 +35,7 @@
     │   │   ├── HomeMoving        502       HOME_MOVING        the shard where jobs of this key live changes right now
     │   │   ├── KeysNotYet        502       KEYS_NOT_YET       a server of the cluster does not know keys yet
     │   │   ├── TagsNotYet        502       TAGS_NOT_YET       a server of the cluster does not know tags yet
+    │   │   ├── GroupsNotYet      502       GROUPS_NOT_YET     a server of the cluster does not know groups yet
     │   │   └── StoreFull         502       NOTHING_STORED     the store lacks room for the write
     │   └── OutcomeUnknown        502       OUTCOME_UNKNOWN    the call may or may not have been carried out
     ├── FlowsUnavailable          UNKNOWN   FLOWS_UNAVAILABLE  retryable: the database of flows cannot be reached
@@ -250,6 +252,17 @@ class TagsNotSupported(RequestInvalid):
         )
 
 
+class GroupsNotSupported(RequestInvalid):
+    reason = "GROUPS_NOT_SUPPORTED"
+
+    @classmethod
+    def of_shard(cls, shard_id: str) -> GroupsNotSupported:
+        return cls(
+            f"the store of shard {shard_id!r} has no groups; enqueue the job without a group, or use shards on SQLite, "
+            "Redis, MariaDB or PostgreSQL"
+        )
+
+
 class BodyTooLarge(PinLaterError):
     reason = "BODY_TOO_LARGE"
 
@@ -364,6 +377,10 @@ class KeysNotYet(NothingStored):
 
 class TagsNotYet(NothingStored):
     reason = "TAGS_NOT_YET"
+
+
+class GroupsNotYet(NothingStored):
+    reason = "GROUPS_NOT_YET"
 
 
 class StoreFull(NothingStored):

@@ -10,6 +10,7 @@ from pinlater import job_limits
 from pinlater.errors import RequestInvalid
 from pinlater.model import (
     CONTROL_CHAR,
+    MAX_GROUP_BYTES,
     MAX_KEY_BYTES,
     MAX_SEND_ID_BYTES,
     MAX_TAG_BYTES,
@@ -61,6 +62,8 @@ def _checked(job: ExtendedJob, max_claim_timeout_ms: int) -> ExtendedJob:
         raise RequestInvalid.of("dedupeForMillis", job.dedupe_for_ms, f"-1 to {MAX_DEDUPE_FOR_MS}")
     if job.tags:
         read_tags(job.tags)
+    if job.group:
+        read_group(job.group)
     timeout_ms, expires_at_ms = job.claim_timeout_ms, job.expires_at_ms
     if timeout_ms is None and expires_at_ms is None:
         return job
@@ -128,14 +131,21 @@ def read_tags(tags: Sequence[str], field: str = "tags") -> None:
     if len(tags) > MAX_TAGS:
         raise RequestInvalid.of(f"the length of {field}", len(tags), f"at most {MAX_TAGS}: leave some out")
     for tag in tags:
-        _text(f"a tag of {field}", tag, MAX_TAG_BYTES)
-        if CONTROL_CHAR.search(tag):
-            raise RequestInvalid.of(
-                f"a tag of {field}", tag, "a text without control characters, as a line break is one"
-            )
+        _plain_text(f"a tag of {field}", tag, MAX_TAG_BYTES)
     if len(set(tags)) < len(tags):
         twice = next(tag for place, tag in enumerate(tags) if tag in tags[:place])
         raise RequestInvalid.of(field, twice, "each tag once")
+
+
+def read_group(group: str) -> None:
+    """A group that a job gets. RequestInvalid."""
+    _plain_text("group", group, MAX_GROUP_BYTES)
+
+
+def _plain_text(field: str, text: str, max_bytes: int) -> None:
+    _text(field, text, max_bytes)
+    if CONTROL_CHAR.search(text):
+        raise RequestInvalid.of(field, text, "a text without control characters, as a line break is one")
 
 
 def _text(field: str, text: str, max_bytes: int) -> None:

@@ -177,6 +177,8 @@ struct PinLaterJob {
   106: optional i64 expiresAtMillis,
   /** Up to 10 texts of 1 to 64 bytes, by which jobs are found; none twice, and no control characters. */
   107: optional list<string> tags,
+  /** 1 to 255 bytes, no control characters: the groups of a queue, as its tenants, have fair shares of its hand-outs. */
+  110: optional string group,
 }
 
 struct PinLaterEnqueueRequest {
@@ -514,6 +516,7 @@ struct PinLaterJobInfo {
   /** The last 100 lines or 16 KiB, where the trail was asked for and the caller may see the job's body. */
   120: optional list<PinLaterLogLine> logLines,
   121: optional list<string> tags,
+  122: optional string group,
 }
 
 struct PinLaterGetJobCountRequest {
@@ -1186,6 +1189,8 @@ struct Schedule {
   16: optional string madeBy = "",
   /** Of each of its jobs, as PinLaterJob.tags; an empty list: none. */
   17: optional list<string> tags,
+  /** Of each of its jobs, as PinLaterJob.group; "": none. */
+  18: optional string group,
 }
 
 struct ScheduleView {

@@ -93,6 +93,7 @@ _COUNTED_IN = {
     StoredState.WAITING: ("waiting",),
     StoredState.CANCELLED: ("cancelled",),
     StoredState.REPLAYED: ("replayed",),
+    StoredState.IN_LINE: ("ready", "oldest_ready_ms"),
 }
 
 

@@ -175,14 +175,17 @@ class StoredState(IntEnum):
     REPLAYED = 6
     """FAILED, and its dead letter was sent back as a new job."""
 
+    IN_LINE = 8
+    """PENDING and due, in the line of its group."""
+
 
 STORED_STATES: dict[JobState, tuple[StoredState, ...]] = {
-    JobState.PENDING: (StoredState.PENDING, StoredState.WAITING),
+    JobState.PENDING: (StoredState.PENDING, StoredState.WAITING, StoredState.IN_LINE),
     JobState.IN_PROGRESS: (StoredState.IN_PROGRESS,),
     JobState.SUCCEEDED: (StoredState.SUCCEEDED,),
     JobState.FAILED: (StoredState.FAILED, StoredState.CANCELLED, StoredState.REPLAYED),
 }
-LIVE_STATES = (StoredState.PENDING, StoredState.IN_PROGRESS, StoredState.WAITING)
+LIVE_STATES = (StoredState.PENDING, StoredState.IN_PROGRESS, StoredState.WAITING, StoredState.IN_LINE)
 ENDED_STATES = (StoredState.SUCCEEDED, *STORED_STATES[JobState.FAILED])
 
 

@@ -28,7 +28,7 @@ NOT_EXPORTED = frozenset({"lease", "homes"})
 
 LEASES = "lease"
 
-PLAIN, EXTENDED, REFERENCES = 0, 1, 2
+PLAIN, EXTENDED, REFERENCES, GROUPS = 0, 1, 2, 3
 """What a store has held, which its version says in each kind of store by a number of its own."""
 
 IMPORTING, CLOSED = 1, 2
@@ -165,6 +165,7 @@ class JobMore(NamedTuple):
     progress: str | None = None
     progress_at_ms: int | None = None
     tags: bytes | None = None
+    group: bytes = b""
 
     @property
     def has_keys(self) -> bool:

@@ -45,6 +45,7 @@ class NewJobForm(ToolForm):
     run_after: Annotated[str, Meta(description="Not before this time: ISO, or +10m from now.")] = ""
     dedupe_key: Annotated[str, Meta(description="While a job of this name lives in the queue, no second is made.")] = ""
     tags: Annotated[list[str], Meta(description="Texts by which it is found.")] = []
+    group: Annotated[str, Meta(description="As a tenant: the groups of a queue have fair shares of it.")] = ""
 
 
 @agent_tool("enqueue", NewJobForm, changes=True)
@@ -62,6 +63,7 @@ def enqueue_for_agent(caller: AgentCaller, form: NewJobForm) -> Row:
         form.attempts,
         dedupe_key=form.dedupe_key,
         tags=form.tags,
+        group=form.group,
     )
     (descriptor,) = caller.client.enqueue(form.queue, [job], resend=True)
     return {"descriptor": descriptor}

@@ -57,6 +57,7 @@ def extended_job_options(command: Callable[..., Any]) -> Callable[..., Any]:
         expires: int | None,
         claim_timeout: int | None,
         tags: tuple[str, ...],
+        group: str,
         **options: Any,
     ) -> None:
         if not dedupe_key and (on_duplicate is not None or dedupe_for is not None):
@@ -71,12 +72,19 @@ def extended_job_options(command: Callable[..., Any]) -> Callable[..., Any]:
             dedupe_for_ms=dedupe_for or 0,
             expires_at_ms=expires,
             tags=tags,
+            group=group,
         )
         command(extended_job=None if job == ExtendedJob(b"") else job, **options)
 
     decorated: Callable[..., Any] = with_extended
     words = [each.name.lower() for each in OnDuplicate]
     for option in (
+        click.option(
+            "--group",
+            default="",
+            metavar="TEXT",
+            help="As a tenant: the groups of a queue have fair shares of it, whatever each has waiting.",
+        ),
         click.option(
             "--tag", "tags", multiple=True, metavar="TAG", help="A text by which jobs are found, as tenant:7; up to 10."
         ),

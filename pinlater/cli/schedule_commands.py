@@ -105,6 +105,7 @@ Examples:
 @click.option("--file", type=click.File("rb"), help="The body is what this file holds; - for standard input.")
 @priority_option("1 is the highest. [default: 1]")
 @click.option("--attempts", type=click.IntRange(1, 2**31 - 1), help="How often a job may be tried. [default: 2]")
+@click.option("--group", metavar="TEXT", help="The group of its jobs, as a tenant; '': none.")
 @click.option(
     "--tag", "tags", multiple=True, metavar="TAG", help="A text by which its jobs are found; up to 10; '': none."
 )
@@ -146,6 +147,7 @@ def set_schedule(
     priority: int | None,
     attempts: int | None,
     tags: tuple[str, ...],
+    group: str | None,
     serialize_key: str | None,
     misfire: str | None,
     max_catch_up: int | None,
@@ -174,6 +176,7 @@ def set_schedule(
         attempts_allowed=attempts,
         serialize_key=serialize_key,
         tags=[tag for tag in tags if tag] if tags else None,
+        group=group,
         misfire=None if misfire is None else _MISFIRES[misfire],
         max_catch_up=max_catch_up,
         jitter_ms=jitter,
@@ -280,6 +283,7 @@ def _write_view(format: str, view: ScheduleView) -> None:
         "attempts": shown.attempts_allowed,
         "serialize_key": shown.serialize_key or None,
         "tags": ", ".join(shown.tags) or None,
+        "group": shown.group or None,
         "misfire": _misfire_text(shown),
         "jitter": duration_text(shown.jitter_ms),
         "start": time_text(shown.start_ms) or None,

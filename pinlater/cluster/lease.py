@@ -36,6 +36,7 @@ FLOWS = "flows"
 BOTH_PASSES = "both_passes"
 """Of an hour that comes twice: expressions for every hour fire in both."""
 TAGS = "tags"
+GROUPS = "groups"
 
 REPLAYED_JOBS = "replayed_jobs"
 """Jobs that failed, and whose dead letters were sent back, are in a state of their own."""
@@ -43,7 +44,7 @@ REPLAYED_JOBS = "replayed_jobs"
 FLOW_RETRIES = "flow_retries"
 """Flows that were over, and run again."""
 
-KNOWS = (DASHED_NAMES, KEYS, FLOWS, BOTH_PASSES, REPLAYED_JOBS, TAGS, FLOW_RETRIES)
+KNOWS = (DASHED_NAMES, KEYS, FLOWS, BOTH_PASSES, REPLAYED_JOBS, TAGS, FLOW_RETRIES, GROUPS)
 """What earlier versions take for a mistake: nobody begins with it before every live process says that it knows it.
 
 Upgrades go from versions that know dashes and flows, so these two are asked for no more; those versions look for them.

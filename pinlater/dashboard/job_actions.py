@@ -153,10 +153,10 @@ async def copy(page: Page) -> web.Response:
     priority = number_typed(page, "priority", 127) or info.priority
     run_after_ms = when_ms(page.form.get("when", ""), page.now_ms)
     serialize_key = page.form.get("serialize", "").strip()
-    tags = info.tags or ()
+    tags, group = info.tags or (), info.group or ""
     job: Job = Job(body, priority, run_after_ms, attempts)
-    if serialize_key or tags:
-        job = ExtendedJob(body, priority, run_after_ms, attempts, serialize_key=serialize_key, tags=tags)
+    if serialize_key or tags or group:
+        job = ExtendedJob(body, priority, run_after_ms, attempts, serialize_key=serialize_key, tags=tags, group=group)
     (made,) = await page.api.enqueue(target, [job], context=page.context)
     return page.redirect(f"{JOBS}/{segment(made)}", f"This is the copy of {descriptor}.")
 

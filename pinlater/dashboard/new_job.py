@@ -77,12 +77,18 @@ def body_typed(job_type: str, text: str) -> bytes:
 
 
 async def enqueue_typed(page: Page) -> web.Response:
-    typed = {name: page.form.get(name, "").strip() for name in ("queue", "type", "dedupe", "serialize")}
+    typed = {name: page.form.get(name, "").strip() for name in ("queue", "type", "dedupe", "serialize", "group")}
     page.back = f"{PATH}?{urlencode({'queue': typed['queue']})}"
     job: Job = Job(body_typed(typed["type"], page.form.get("body", "")))
     tags = tags_typed(page.form.get("tags", ""))
-    if typed["dedupe"] or typed["serialize"] or tags:
-        job = ExtendedJob(job.body, dedupe_key=typed["dedupe"], serialize_key=typed["serialize"], tags=tags)
+    if typed["dedupe"] or typed["serialize"] or typed["group"] or tags:
+        job = ExtendedJob(
+            job.body,
+            dedupe_key=typed["dedupe"],
+            serialize_key=typed["serialize"],
+            tags=tags,
+            group=typed["group"],
+        )
     job.priority = number_typed(page, "priority", 127) or job.priority
     job.attempts_allowed = number_typed(page, "attempts", 2**31 - 1) or job.attempts_allowed
     job.run_after_ms = when_ms(page.form.get("when", ""), page.now_ms)

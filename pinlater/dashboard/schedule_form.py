@@ -53,6 +53,7 @@ LABELS = {
     "priority": "Priority",
     "attempts": "Attempts",
     "serialize_key": "Serialize key",
+    "group": "Group",
     "tags": "Tags",
     "misfire": "Misfires",
     "max_catch_up": "Most that is made up for",
@@ -77,6 +78,7 @@ class ScheduleFields:
     priority: str = "1"
     attempts: str = "2"
     serialize_key: str = ""
+    group: str = ""
     tags: str = ""
     misfire: str = "run_once"
     max_catch_up: str = "10"
@@ -99,6 +101,7 @@ class ScheduleFields:
             str(shown.priority),
             str(shown.attempts_allowed),
             shown.serialize_key,
+            shown.group,
             "\n".join(shown.tags),
             shown.misfire.name.lower(),
             str(shown.max_catch_up),
@@ -131,6 +134,7 @@ class ScheduleFields:
             "priority": _number("Priority", self.priority),
             "attempts_allowed": _number("Attempts", self.attempts),
             "serialize_key": self.serialize_key,
+            "group": self.group,
             "tags": tags_typed(self.tags),
             "misfire": _misfire(self.misfire),
             "max_catch_up": _number(LABELS["max_catch_up"], self.max_catch_up),

@@ -20,7 +20,8 @@ import structlog
 
 from pinlater.backends.base import ConfigEntry
 from pinlater.clock import Clock
-from pinlater.errors import HomeMoving, HomeOut, KeysNotYet, NothingStored, PinLaterError, TagsNotYet
+from pinlater.cluster.lease import GROUPS, KEYS, TAGS
+from pinlater.errors import GroupsNotYet, HomeMoving, HomeOut, KeysNotYet, NothingStored, PinLaterError, TagsNotYet
 from pinlater.model import new_version
 from pinlater.queues.replication import ConfigReplicator
 from pinlater.shards.handle import ShardHandle
@@ -40,30 +41,27 @@ BEGIN_TRIES, BEGIN_PAUSE_S = 20, 0.05
 """Of making the first record, while another process does the same."""
 
 CHECKED_FOR_MS = 1_000
+_NOT_YET: dict[str, type[NothingStored]] = {KEYS: KeysNotYet, TAGS: TagsNotYet, GROUPS: GroupsNotYet}
 _SHOWN = 5
 
 
 class ClusterHomes:
-    """Satisfies shards.keys.key_router.Homes. `unaware`: the live processes that do not know keys, and
-    `unaware_of_tags` those that do not know tags.
-    """
+    """Satisfies shards.keys.key_router.Homes. `unaware_of` names the live processes that do not know a feature."""
 
     def __init__(
         self,
         members: ShardSet,
         entries: ConfigReplicator,
         clock: Clock,
-        unaware: Callable[[], Sequence[str]],
-        unaware_of_tags: Callable[[], Sequence[str]] = tuple,
+        unaware_of: Callable[[str], Sequence[str]],
     ) -> None:
         self._members = members
         self._entries = entries
         self._clock = clock
-        self._unaware = unaware
-        self._unaware_of_tags = unaware_of_tags
+        self._unaware_of = unaware_of
         self._entry: ConfigEntry | None = None
         self._table: HomeTable | None = None
-        self._checked_ms: dict[type[NothingStored], int] = {}
+        self._checked_ms: dict[str, int] = {}
         self._turn = asyncio.Lock()
 
     # -- what is known -----------------------------------------------------------------------------------------------
@@ -79,25 +77,19 @@ class ClusterHomes:
             self._entry = entry
         return self._table
 
-    def check(self) -> None:
-        self._check("keys", KeysNotYet, self._unaware)
-
-    def check_tags(self) -> None:
-        self._check("tags", TagsNotYet, self._unaware_of_tags)
-
-    def _check(self, what: str, error: type[NothingStored], unaware_processes: Callable[[], Sequence[str]]) -> None:
-        now_ms, checked_ms = self._clock.now_ms(), self._checked_ms.get(error)
+    def check(self, feature: str = KEYS) -> None:
+        now_ms, checked_ms = self._clock.now_ms(), self._checked_ms.get(feature)
         if checked_ms is not None and 0 <= now_ms - checked_ms < CHECKED_FOR_MS:
             return
-        unaware = unaware_processes()
+        unaware = self._unaware_of(feature)
         if unaware:
             some = ", ".join(unaware[:_SHOWN])
-            raise error(
-                f"servers of an earlier version are running, which do not know {what}: {some}; jobs with {what} are "
-                "taken when all are of this version",
+            raise _NOT_YET[feature](
+                f"servers of an earlier version are running, which do not know {feature}: {some}; jobs with {feature} "
+                "are taken when all are of this version",
                 retry_after_ms=1_000,
             )
-        self._checked_ms[error] = now_ms
+        self._checked_ms[feature] = now_ms
 
     async def catch_up(self, handle: ShardHandle) -> None:
         try:

@@ -17,6 +17,7 @@ from pinlater.http.encodings import Encoding, refusal
 from pinlater.http.model_map import request_of, requests_of
 from pinlater.job_body import call_body
 from pinlater.model import (
+    MAX_GROUP_BYTES,
     MAX_KEY_BYTES,
     MAX_LOG_LINE_BYTES,
     MAX_LOG_LINES,
@@ -68,7 +69,9 @@ Tags = Annotated[
     list[str],
     Meta(max_length=10, description="1 to 64 bytes of UTF-8 each, none twice, and without control characters."),
 ]
-
+Group = Annotated[
+    str, Meta(max_length=MAX_GROUP_BYTES, description="As a tenant: the groups of a queue have fair shares of it.")
+]
 
 JobName = Annotated[str, Meta(description="A type of job of the worker framework; in the place of a body.")]
 JobArguments = Annotated[list[Any] | dict[str, Any], Meta(description="Of `job`: in order, or by name.")]
@@ -117,6 +120,7 @@ class JobForm(CalledForm):
     dedupe_for_ms: Annotated[int, Meta(ge=-1, le=MAX_TIME_MS, description="-1: as long as the job is kept.")] = 0
     expires_at_ms: Time | None = None
     tags: Tags = []
+    group: Group = ""
 
     def made(self, at: str = "") -> Job:
         """RequestInvalid."""

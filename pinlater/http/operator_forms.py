@@ -12,6 +12,7 @@ from pinlater.http.forms import (
     Count,
     Duration,
     Form,
+    Group,
     Key,
     Pattern,
     Priority,
@@ -186,6 +187,7 @@ class ScheduleForm(CalledForm):
     attempts_allowed: Count | None = None
     serialize_key: Key | None = None
     tags: Tags | None = None
+    group: Group | None = None
     misfire: MisfireWord | None = None
     max_catch_up: Count | None = None
     jitter_ms: Annotated[int, Meta(ge=0, le=MAX_TIME_MS)] | None = None

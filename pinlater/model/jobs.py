@@ -189,11 +189,11 @@ MAX_SEND_ID_BYTES = 64
 MAX_TAGS = 10
 """The most on one job."""
 
-MAX_TAG_BYTES = 64
+MAX_TAG_BYTES, MAX_GROUP_BYTES = 64, 255
 """As UTF-8."""
 
 CONTROL_CHAR = re.compile(r"[\0-\x1f\x7f-\x9f]")
-"""Characters that no tag has."""
+"""Characters that no tag and no group has."""
 
 WHILE_KEPT = -1
 """As `dedupe_for_ms`: as long as the job is kept."""
@@ -201,14 +201,14 @@ WHILE_KEPT = -1
 
 @dataclass(slots=True)
 class ExtendedJob(Job):
-    """A job to enqueue with keys, an expiry, tags or a claim time-out of its own. See docs/semantics.md.
-
+    """A job to enqueue with keys, a group, an expiry, tags or a claim time-out of its own. See docs/semantics.md.
     `dedupe_key`, where not "": while a job of that name is PENDING or IN_PROGRESS in its queue, and for `dedupe_for_ms`
     after its end (WHILE_KEPT: as long as it is kept), no second one comes into being; `on_duplicate` says what happens
     instead. `serialize_key`, where not "": jobs of one key, in whichever queues, are handed out one at a time, in the
     order in which they were enqueued. `claim_timeout_ms`: that of its claims where the dequeue names none.
     `expires_at_ms`: not handed out from then on. `send_id`: the same on each resend, which gets the first answer.
-    `tags`: texts by which jobs are found, in the order given.
+    `tags`: texts by which jobs are found, in the order given. `group`, where not "": the groups of a queue have fair
+    shares of its hand-outs (docs/fairness.md).
     """
 
     dedupe_key: str = ""
@@ -219,6 +219,7 @@ class ExtendedJob(Job):
     expires_at_ms: int | None = None
     send_id: str = ""
     tags: Sequence[str] = ()
+    group: str = ""
 
     @property
     def is_keyed(self) -> bool:
@@ -316,8 +317,8 @@ class JobInfo:
     What few jobs have is None where they do not: `result` (only where it was asked for, and is still kept), the keys,
     `cancelled` (True: FAILED because it was to stop), `progress`, `waits_for` (the first job of its serialize key,
     while it is not this one; HIDDEN_JOB where the caller may not read that one's queue), `expires_at_ms`,
-    `claim_timeout_ms`, `cancel_requested_by`, `tags`. `dedupe_for_ms` is not on the wire. `body_stored_at` says in
-    which tier the body lies, and why (BodyReference.text, .why); None: in its shard. `body_left_out` and
+    `claim_timeout_ms`, `cancel_requested_by`, `tags`, `group`. `dedupe_for_ms` is not on the wire. `body_stored_at`
+    says in which tier the body lies, and why (BodyReference.text, .why); None: in its shard. `body_left_out` and
     `result_left_out` (True, or None): it was asked for, and the answer had no room for it. `attempts` and
     `log_lines` are its trail, only where that was asked for; the lines are None for callers who may not see its body.
     """
@@ -356,6 +357,7 @@ class JobInfo:
     tags: list[str] | None = None
     attempts: Sequence[JobAttempt] | None = None
     log_lines: Sequence[LogLine] | None = None
+    group: str | None = None
 
 
 @dataclass(slots=True)

@@ -61,6 +61,8 @@ class Schedule:
     tags: Sequence[str] = ()
     """Of each job."""
 
+    group: str = ""
+
 
 @dataclass(slots=True, kw_only=True)
 class ScheduleChange:
@@ -86,6 +88,7 @@ class ScheduleChange:
     paused: bool | None = None
     made_by: str | None = None
     tags: Sequence[str] | None = None
+    group: str | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -110,9 +113,9 @@ class ScheduleView:
         if self.body_size != len(shown.body):
             raise ValueError(f"the body of {shown.name} has {self.body_size} bytes, and {len(shown.body)} came")
         plain = (shown.body, shown.priority, None, shown.attempts_allowed)
-        if not (shown.serialize_key or shown.tags):
+        if not (shown.serialize_key or shown.tags or shown.group):
             return Job(*plain)
-        return ExtendedJob(*plain, serialize_key=shown.serialize_key, tags=shown.tags)
+        return ExtendedJob(*plain, serialize_key=shown.serialize_key, tags=shown.tags, group=shown.group)
 
 
 @dataclass(slots=True)

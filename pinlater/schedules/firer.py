@@ -480,6 +480,7 @@ class ScheduleFirer:
             dedupe_key=f"{SCHEDULE_PREFIX}{schedule.name}/{time_ms}",
             serialize_key=schedule.serialize_key,
             tags=schedule.tags,
+            group=schedule.group,
         )
         return self._calls.fire(
             schedule.queue, job, known.record.entry_name, known.record.mark(time_ms), self._clock.now_ms()

@@ -11,7 +11,7 @@ import structlog
 
 from pinlater.backends.base import ConfigEntry
 from pinlater.errors import RequestInvalid
-from pinlater.extended_limits import read_tags
+from pinlater.extended_limits import read_group, read_tags
 from pinlater.model import (
     MAX_CATCH_UP,
     MAX_KEY_BYTES,
@@ -202,6 +202,8 @@ def _check(schedule: Schedule) -> None:
     if len(key.encode()) > MAX_KEY_BYTES or key.startswith("@"):
         raise RequestInvalid.of("serializeKey", key, f"up to {MAX_KEY_BYTES} bytes of UTF-8, with no @ in front")
     read_tags(schedule.tags)
+    if schedule.group:
+        read_group(schedule.group)
     if not 1 <= schedule.max_catch_up <= MAX_CATCH_UP:
         raise RequestInvalid.of("maxCatchUp", schedule.max_catch_up, f"1 to {MAX_CATCH_UP}")
     if not 0 <= schedule.jitter_ms <= MAX_JITTER_MS:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
+from heapq import merge
 from time import monotonic
 from typing import Any
 
@@ -333,7 +334,7 @@ class Dequeuer:
                     requeuer.requeue_later(more)
                     break
                 taken += last
-                jobs = sorted([*jobs, *more], key=_by_priority)
+                jobs = list(merge(jobs, more, key=_by_priority))
         except PinLaterError:
             pass  # what there is already is an answer
         except BaseException:

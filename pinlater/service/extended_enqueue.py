@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from pinlater.backends.extended import Offered, OfferOutcome
+from pinlater.cluster.lease import GROUPS, TAGS
 from pinlater.errors import EnqueueRejected, PinLaterError, RequestInvalid
 from pinlater.model import EnqueuedJobs, EnqueueOutcome, ExtendedJob, parse_descriptor
 from pinlater.queues.settings import QueueSettings
@@ -34,10 +35,12 @@ class ExtendedEnqueue:
         self, queue: str, jobs: Sequence[ExtendedJob], ready: int, now_ms: int, settings: QueueSettings
     ) -> EnqueuedJobs:
         """Jobs that were checked, of which so many may run at once. EnqueueRejected, reason DUPLICATE; RequestInvalid
-        for a REPLACE of what cannot be replaced; errors of the router.
+        for a REPLACE of what cannot be replaced; TagsNotYet, GroupsNotYet; errors of the router.
         """
         if any(job.tags for job in jobs):
-            self._router.keys.homes.check_tags()
+            self._router.keys.homes.check(TAGS)
+        if any(job.group for job in jobs):
+            self._router.keys.homes.check(GROUPS)
         storing = self._router.enqueue_extended(queue, jobs, now_ms)
         try:
             offered = await self._long_polls.claim_behind(queue, ready, settings, storing)

@@ -29,15 +29,15 @@ class SearchPart(NamedTuple):
     future: bool
 
 
-_SCANS: dict[JobPhase, tuple[StoredState, tuple[bool, ...]]] = {
-    JobPhase.READY: (StoredState.PENDING, (False,)),
-    JobPhase.SCHEDULED: (StoredState.PENDING, (True,)),
-    JobPhase.WAITING: (StoredState.WAITING, (False, True)),
-    JobPhase.IN_PROGRESS: (StoredState.IN_PROGRESS, (False, True)),
-    JobPhase.SUCCEEDED: (StoredState.SUCCEEDED, (False, True)),
-    JobPhase.FAILED: (StoredState.FAILED, (False, True)),
-    JobPhase.CANCELLED: (StoredState.CANCELLED, (False, True)),
-    JobPhase.REPLAYED: (StoredState.REPLAYED, (False, True)),
+_SCANS: dict[JobPhase, tuple[tuple[StoredState, ...], tuple[bool, ...]]] = {
+    JobPhase.READY: ((StoredState.PENDING, StoredState.IN_LINE), (False,)),
+    JobPhase.SCHEDULED: ((StoredState.PENDING,), (True,)),
+    JobPhase.WAITING: ((StoredState.WAITING,), (False, True)),
+    JobPhase.IN_PROGRESS: ((StoredState.IN_PROGRESS,), (False, True)),
+    JobPhase.SUCCEEDED: ((StoredState.SUCCEEDED,), (False, True)),
+    JobPhase.FAILED: ((StoredState.FAILED,), (False, True)),
+    JobPhase.CANCELLED: ((StoredState.CANCELLED,), (False, True)),
+    JobPhase.REPLAYED: ((StoredState.REPLAYED,), (False, True)),
 }
 
 
@@ -45,7 +45,7 @@ def parts_of(phases: Sequence[JobPhase]) -> list[SearchPart]:
     """First what may run by now, or could have, then what is for later."""
     found = []
     for future in (False, True):
-        states = dict.fromkeys(_SCANS[phase][0] for phase in phases if future in _SCANS[phase][1])
+        states = {state for phase in phases if future in _SCANS[phase][1] for state in _SCANS[phase][0]}
         if states:
             found.append(SearchPart(tuple(sorted(states)), future))
     return found

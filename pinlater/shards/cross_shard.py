@@ -18,6 +18,7 @@ import random
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import replace
+from heapq import merge
 from typing import Any, NamedTuple, TypeVar
 
 from pinlater.backends.base import ClaimRequest
@@ -382,15 +383,17 @@ def _merge(
     now_ms: int,
     compensator: Compensator,
 ) -> _Claims:
-    """Each request's jobs from all shards, in order; what passes its bytes goes back, the least urgent first."""
-    merged: list[list[tuple[DequeuedJob, ShardHandle]]] = [[] for _ in requests]
+    """Each request's jobs from all shards, in order; what passes its bytes goes back, the least urgent first. Those of
+    one shard stay in its order, which may be that of turns.
+    """
+    of_shards: list[list[list[tuple[DequeuedJob, ShardHandle]]]] = [[] for _ in requests]
     for (handle, part), claimed in zip(parts, claims, strict=True):
         for (index, _), jobs in zip(part, claimed, strict=False):
-            merged[index] += [(job, handle) for job in jobs]
+            of_shards[index].append([(job, handle) for job in jobs])
     answer: _Claims = []
     surplus: dict[ShardHandle, list[DequeuedJob]] = {}
-    for pairs, request in zip(merged, requests, strict=True):
-        pairs.sort(key=lambda pair: (pair[0].priority, pair[0].run_after_ms))
+    for lists, request in zip(of_shards, requests, strict=True):
+        pairs = list(merge(*lists, key=lambda pair: (pair[0].priority, pair[0].run_after_ms)))
         kept = fitting([pair[0] for pair in pairs], request.max_bytes)
         for job, handle in pairs[kept:]:
             surplus.setdefault(handle, []).append(job)

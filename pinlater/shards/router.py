@@ -9,6 +9,7 @@ import asyncio
 import math
 import random
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from heapq import merge
 from typing import Any, TypeVar
 
 from pinlater.backends.base import AckOutcome, AckRequest, ClaimRequest, EndRules, Shard
@@ -263,8 +264,7 @@ class Router:
                 self._sample_shards(coverage), lambda shard: shard.peek(queue, priorities, limit, max_bytes, now_ms)
             )
         )
-        jobs = [job for page in found for job in page]
-        jobs.sort(key=lambda job: (job.priority, job.run_after_ms))
+        jobs = list(merge(*found, key=lambda job: (job.priority, job.run_after_ms)))
         return jobs[: min(limit, fitting(jobs, max_bytes))]
 
     async def count_ready(self, queue: str, priorities: Sequence[int], limit: int, now_ms: int) -> int:

@@ -18,16 +18,23 @@ from typing import BinaryIO
 
 import msgspec
 
-from pinlater.backends.store_transfer import KINDS, ExportBlock, TransferTotals
+from pinlater.backends.store_transfer import GROUPS, KINDS, ExportBlock, TransferTotals
 
 MAGIC = b"PINLATER EXPORT\n"
-FORMAT = 1
+FORMAT = 2
+"""The newest. Each export has the oldest that can say what it holds (`format_of`)."""
+
 FRAME = Struct(">cIII")
 _HEADER, _BLOCK, _END = b"H", b"B", b"E"
 _SAMPLE_BYTES, _WORTH_IT = 32 << 10, 0.8
 """A block is compressed where so much of it becomes smaller than that part: of random bodies it would take most of the
 time, and save nothing.
 """
+
+
+def format_of(level: int) -> int:
+    """The format of an export of a store that has held what this level says: 1 knows no groups."""
+    return 2 if level >= GROUPS else 1
 
 
 class ExportBroken(Exception):
@@ -45,7 +52,7 @@ class ExportHeader:
     made_at_ms: int
     jobs: int
     with_bodies: bool = False
-    format: int = FORMAT
+    format: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from pinlater.bodies.object_store import ObjectStore
 from pinlater.clock import Clock
 from pinlater.errors import StoreRefused
 from pinlater.transfers.export_bodies import with_bodies
-from pinlater.transfers.export_file import ExportEnd, ExportHeader, ExportWriter
+from pinlater.transfers.export_file import ExportEnd, ExportHeader, ExportWriter, format_of
 
 _SETTLED_AT_ONCE = 1_000
 
@@ -45,7 +45,7 @@ class ShardExport:
         level = min(facts.level, EXTENDED) if is_whole else facts.level
         return ExportHeader(
             *(facts.token or secrets.token_hex(8), facts.shard_id, facts.store_id, level, self._clock.now_ms()),
-            *(jobs, is_whole),
+            *(jobs, is_whole, format_of(level)),
         )
 
     def blocks(self, header: ExportHeader) -> AsyncGenerator[ExportBlock, None]:

@@ -192,6 +192,7 @@ def job_to_wire(job: Job) -> Any:
         wire.expires_at_ms = job.expires_at_ms
         if job.tags:
             wire.tags = list(job.tags)
+        wire.group = job.group or None
     return wire
 
 
@@ -244,6 +245,7 @@ def job_from_wire(job: Any) -> Job:
         or job.on_duplicate
         or job.dedupe_for_ms
         or job.tags
+        or job.group
     ):
         return Job(*plain)
     return ExtendedJob(
@@ -256,6 +258,7 @@ def job_from_wire(job: Any) -> Job:
         job.expires_at_ms,
         job.send_id or "",
         job.tags or (),
+        job.group or "",
     )
 
 

@@ -75,7 +75,7 @@ _RENAMED = {
 _KEPT_AS_BYTES = {("PinLaterCheckpointJobRequest", "newBody")}
 """Fields that the interface calls a string but whose bytes are kept as they came."""
 
-_STRICT = {"queueName", "name", "bodyRegexToMatch", "dedupeKey", "serializeKey", "sendId", "regex", "tags"}
+_STRICT = {"queueName", "name", "bodyRegexToMatch", "dedupeKey", "serializeKey", "sendId", "regex", "tags", "group"}
 """Text of requests that must be UTF-8: with one character exchanged it would name another queue, key or request, or
 match other jobs.
 In all other text what is no UTF-8 becomes U+FFFD, as with every classic server; nothing that has a form (descriptors,

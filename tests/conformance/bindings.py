@@ -31,7 +31,8 @@ class Binding:
     What a store need not hold to: `most_body_bytes`, of the largest body that it takes without a tier;
     `whole_jobs`, so many are stored whole or not at all, and of more a part may be, with OutcomeUnknown; `clock_ms`,
     how exact its clock is; not `one_sequence`: ids of one server ascend, those of several come close;
-    not `counts_at_once`: a count of what others change meanwhile is an estimate; not `has_tags`: it keeps none.
+    not `counts_at_once`: a count of what others change meanwhile is an estimate; not `has_tags`: it keeps none;
+    not `has_groups`: it has none.
     test_relaxations.py tells what it holds to instead.
     """
 
@@ -47,6 +48,7 @@ class Binding:
     one_sequence: bool = True
     counts_at_once: bool = True
     has_tags: bool = True
+    has_groups: bool = True
     examples: int = 10
     """Of the state machine."""
 
@@ -81,6 +83,7 @@ BINDINGS = (
         one_sequence=False,
         counts_at_once=False,
         has_tags=False,
+        has_groups=False,
         examples=4,
         many_jobs=250,
     ),

@@ -37,10 +37,18 @@ def lua(script: str, old: str, new: str, test: Callable[..., Any], **given: Any)
     return Mutation("redis", script, old, new, test, given)
 
 
+_TELL_GROUPS = frozenset(
+    {"claim", "ack_and_claim", "count_ready", "peek", "count", "delete_jobs", "delete_listed", "stats"}
+)
+
+
 def unknown_queue(script: str, call: str, root: str = "KEYS[1]") -> Mutation:
-    """The look into the registry of queues."""
+    """The look into the registry of queues, which also tells whether their jobs have groups."""
     guard = f"if redis.call('HEXISTS', {root} .. ':queues', ARGV[1]) == 0 then return false end"
-    return lua(script, guard, "", test_queues.test_an_unknown_queue_is_refused_by, call=test_queues.REFUSED[call])
+    nothing = ""
+    if script in _TELL_GROUPS:
+        guard, nothing = "if not queue_entry then return false end", "queue_entry = queue_entry or ''"
+    return lua(script, guard, nothing, test_queues.test_an_unknown_queue_is_refused_by, call=test_queues.REFUSED[call])
 
 
 QUEUES = [
@@ -55,8 +63,8 @@ QUEUES = [
     unknown_queue("delete_listed", "delete listed"),
     lua(
         "scan",
-        "if call('HEXISTS', KEYS[1] .. ':queues', ARGV[1]) == 0 then return false end",
-        "",
+        "if not queue_entry then return false end",
+        "queue_entry = queue_entry or ''",
         test_queues.test_an_unknown_queue_is_refused_by,
         call=test_queues.REFUSED["scan"],
     ),
@@ -444,8 +452,8 @@ OPERATORS = [
     ),
     lua(
         "delete_listed",
-        "== 1 then ids",
-        ">= 0 then ids",
+        "ARGV[at + 1]) == 1 then",
+        "ARGV[at + 1]) >= 0 then",
         test_ended_jobs.test_a_listed_delete_removes_those_that_are_still_in_the_state,
         state=JobState.PENDING,
     ),

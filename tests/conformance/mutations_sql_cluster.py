@@ -110,8 +110,8 @@ SHARES = [
     ),
     *step(
         "ready_jobs",
-        "requests, now_ms, enforce_quota)\n\n\ndef _groups",
-        "requests, now_ms, False)\n\n\ndef _groups",
+        "requests, now_ms, enforce_quota)\n\n\ndef _alike",
+        "requests, now_ms, False)\n\n\ndef _alike",
         test_ack_and_claim.test_an_ack_frees_room_in_the_quota_for_the_claim_of_the_same_step,
     ),
     *step(

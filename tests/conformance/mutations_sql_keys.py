@@ -62,13 +62,15 @@ OFFERS = [
         chains.test_a_chain_goes_through_several_queues,
     ),
     *sql("keys", "entry.until_ms IS NULL AND ", "", dedupe.test_a_window_begins_at_the_end),
-    *sql("keys", "NOT IN (0, 1, 4) THEN", "NOT IN (1, 4) THEN", dedupe.test_a_key_is_taken_while_its_job_is_live),
-    *sql("keys", "NOT IN (0, 1, 4) THEN", "NOT IN (0, 4) THEN", dedupe.test_a_key_is_taken_while_its_job_is_live),
-    *sql("keys", "NOT IN (0, 1, 4) THEN", "NOT IN (0, 1) THEN", corners.test_the_key_of_a_job_that_waits_is_taken),
+    *sql("keys", "NOT IN (0, 1, 4, 8) THEN", "NOT IN (1, 4, 8) THEN", dedupe.test_a_key_is_taken_while_its_job_is_live),
+    *sql("keys", "NOT IN (0, 1, 4, 8) THEN", "NOT IN (0, 4, 8) THEN", dedupe.test_a_key_is_taken_while_its_job_is_live),
+    *sql(
+        "keys", "NOT IN (0, 1, 4, 8) THEN", "NOT IN (0, 1, 8) THEN", corners.test_the_key_of_a_job_that_waits_is_taken
+    ),
     *sql(
         "keys",
-        "NOT IN (0, 1, 4) THEN 0",
-        "NOT IN (0, 1, 4) THEN NULL",
+        "NOT IN (0, 1, 4, 8) THEN 0",
+        "NOT IN (0, 1, 4, 8) THEN NULL",
         dedupe.test_a_key_is_taken_while_its_job_is_live,
     ),
     *sql(
@@ -303,9 +305,12 @@ EXPIRY = [
         stops.test_a_job_is_not_handed_out_after_its_expiry,
     ),
     *sql(
-        "expired_jobs", "job.state IN (0, 4)", "job.state IN (0, 1, 4)", stops.test_a_job_expires_that_is_to_be_retried
+        "expired_jobs",
+        "job.state IN (0, 4, 8)",
+        "job.state IN (0, 1, 4, 8)",
+        stops.test_a_job_expires_that_is_to_be_retried,
     ),
-    *sql("expired_jobs", "job.state IN (0, 4)", "job.state IN (0)", corners.test_a_job_expires_while_it_waits),
+    *sql("expired_jobs", "job.state IN (0, 4, 8)", "job.state IN (0, 8)", corners.test_a_job_expires_while_it_waits),
 ]
 
 AGAIN = [

@@ -19,6 +19,7 @@ from tests.conformance import test_dedupe_keys as dedupe
 from tests.conformance import test_ended_jobs as ended_jobs
 from tests.conformance import test_expiry as expiry
 from tests.conformance import test_fencing as fencing
+from tests.conformance import test_groups as groups
 from tests.conformance import test_identity as identity
 from tests.conformance import test_ids as ids
 from tests.conformance import test_key_corners as key_corners
@@ -37,6 +38,7 @@ from tests.conformance import test_service_binding as binding
 from tests.conformance import test_service_callers as callers
 from tests.conformance import test_service_clocks as clocks
 from tests.conformance import test_service_dequeue as dequeue
+from tests.conformance import test_service_groups as service_groups
 from tests.conformance import test_service_keys as service_keys
 from tests.conformance import test_service_outage as outage
 from tests.conformance import test_service_queries as service_queries
@@ -538,6 +540,21 @@ DECISIONS: Mapping[str, Tests] = {
         tags.test_letters_and_what_is_sent_back_have_the_tags,
         service_tags.test_jobs_of_a_tag_are_found_the_last_first_over_all_shards,
         service_tags.test_tags_that_cannot_be_are_refused_and_nothing_is_stored,
-        homes_change.test_tags_wait_for_servers_that_do_not_know_them,
+        homes_change.test_tags_and_groups_wait_for_servers_that_do_not_know_them,
+    ),
+    "42": (
+        groups.test_groups_take_turns_whatever_each_has_waiting,
+        groups.test_a_job_behind_a_flood_is_handed_out_behind_one_job_of_each_group,
+        groups.test_within_a_group_the_order_is_by_run_after_and_age,
+        groups.test_jobs_without_a_group_are_a_group_of_their_own,
+        groups.test_priorities_count_before_groups_and_each_has_turns_of_its_own,
+        groups.test_a_group_that_was_away_gets_no_credit,
+        groups.test_jobs_come_into_line_when_they_are_due,
+        groups.test_a_requeue_gives_the_turn_back,
+        groups.test_what_leaves_its_line_is_not_charged,
+        groups.test_calls_by_chance_keep_the_turns,
+        service_groups.test_groups_have_fair_shares_over_two_shards,
+        service_groups.test_a_group_that_cannot_be_is_refused_and_nothing_is_stored,
+        homes_change.test_tags_and_groups_wait_for_servers_that_do_not_know_them,
     ),
 }

@@ -12,6 +12,7 @@ from tests.conformance.bindings import BINDINGS, Binding
 from tests.conformance.crowd import CROWD
 from tests.conformance.mutation import Mutation
 from tests.conformance.mutations_dynamodb import DYNAMODB
+from tests.conformance.mutations_groups import GROUPS
 from tests.conformance.mutations_redis import REDIS
 from tests.conformance.mutations_redis_listed import LISTED as REDIS_LISTED
 from tests.conformance.mutations_references import REFERENCES
@@ -30,7 +31,19 @@ FAILURES = (AssertionError, ValueError, pytest.fail.Exception)
 """What a failing test raises: a wrong answer, other than one job, or no error where one was expected."""
 
 BY_NAME = {binding.name: binding for binding in BINDINGS}
-MUTATIONS = [*REDIS, *REDIS_LISTED, *SQL, *SQL_KEYS, *SQL_LISTED, *POSTGRES, *REFERENCES, *TAGS, *TRAILS, *DYNAMODB]
+MUTATIONS = [
+    *REDIS,
+    *REDIS_LISTED,
+    *SQL,
+    *SQL_KEYS,
+    *SQL_LISTED,
+    *POSTGRES,
+    *REFERENCES,
+    *TAGS,
+    *GROUPS,
+    *TRAILS,
+    *DYNAMODB,
+]
 
 
 def parameters() -> Iterator[object]:

@@ -10,7 +10,7 @@ import pytest
 
 from pinlater.backends.base import STORED_STATES, AckRequest, CheckpointRequest, ScanRequest
 from pinlater.backends.extended import RescheduleRequest
-from pinlater.errors import BodyTooLarge, TagsNotSupported
+from pinlater.errors import BodyTooLarge, GroupsNotSupported, TagsNotSupported
 from pinlater.model import Ack, Checkpoint, DequeuedJob, DequeueRequest, Job, JobState
 from tests.conformance.bindings import BINDINGS, MOST_BODY_BYTES, Binding
 from tests.conformance.crowd import Crowd, at_once
@@ -20,6 +20,7 @@ from tests.conformance.subject import START_MS, Subject, key_of
 
 SMALLER_BODIES = [each for each in BINDINGS if each.most_body_bytes < MOST_BODY_BYTES]
 WITHOUT_TAGS = [each for each in BINDINGS if not each.has_tags]
+WITHOUT_GROUPS = [each for each in BINDINGS if not each.has_groups]
 SEVERAL_SEQUENCES = [each for each in BINDINGS if not each.one_sequence]
 
 
@@ -140,3 +141,11 @@ async def test_a_store_without_tags_refuses_them_and_finds_none(subject: Subject
     await offer(subject)
     request = ScanRequest(STORED_STATES[JobState.PENDING], (1,), False, 10, tag="t")
     assert await subject.shard.scan(subject.queue, request, subject.now_ms) == []
+
+
+@pytest.mark.parametrize("binding", [each.param() for each in WITHOUT_GROUPS], indirect=True)
+async def test_a_store_without_groups_refuses_them(subject: Subject) -> None:
+    with pytest.raises(GroupsNotSupported, match="shard '1' has no groups; enqueue the job without a group") as raised:
+        await offer(subject, group="acme")
+    assert raised.value.reason == "GROUPS_NOT_SUPPORTED"
+    assert await subject.count(JobState.PENDING) == 0

@@ -16,7 +16,7 @@ from pinlater.backends.base import (
     StoredState,
 )
 from pinlater.model import KeyRef, parse_descriptor
-from tests.transfers.population import KEEP, LETTERS, NAMES, QUEUES, RULES, SCHEDULE, key_of
+from tests.transfers.population import KEEP, LETTERS, NAMES, QUEUES, RULES, SCHEDULE, WITH_GROUPS, key_of
 
 PRIORITIES = (1, 3, 10)
 PAGE = 500
@@ -40,6 +40,8 @@ async def holdings(shard: Shard, now_ms: int) -> dict[str, Any]:
             (each.descriptor, bytes(each.body), type(each.body).__name__)
             for each in await shard.peek(queue, PRIORITIES, 100_000, NO_BOUND, now_ms)
         ]
+        if queue == WITH_GROUPS:
+            found[f"order {queue}"].sort()
         refs = [KeyRef(name, "") for name in (*NAMES, "moved")]
         refs += [KeyRef(dedupe, serialize) for dedupe in (*NAMES[:9], "moved") for serialize in (*NAMES[:9], "s")]
         refs += [KeyRef("", name) for name in NAMES]

@@ -26,6 +26,9 @@ from pinlater.model.body_reference import BodyReference, BodyRule
 
 START_MS = 1_800_000_000_000
 QUEUES = ("mail", "reports", "mail_dead")
+WITH_GROUPS = QUEUES[-1]
+"""Turns begin anew in the store that a shard comes to, so the order of its jobs there is another."""
+
 SCHEDULE = "@schedule/nightly"
 RULES = PerQueue(EndRules(), {"mail": EndRules(dead_letters=True, crash_budget=3), "reports": EndRules()})
 LETTERS = {"mail": DeadLetterTarget("mail_dead", 2)}
@@ -137,6 +140,8 @@ class Population:
             slot = slot or 300
         if rnd.random() < 0.2:
             job.tags = rnd.sample(("red", "grün", "blue"), 2)
+        if queue == WITH_GROUPS and rnd.random() < 0.5:
+            job.group = rnd.choice(("acme", "bärbel"))
         if rnd.random() < 0.2:
             job.claim_timeout_ms = rnd.choice((900, 60_000))
         if rnd.random() < 0.2:

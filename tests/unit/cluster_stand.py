@@ -10,7 +10,7 @@ from typing import Any
 from pinlater.backends.base import ClaimRequest, Shard, StoreStatus
 from pinlater.backends.sql.sqlite import SqliteShard
 from pinlater.cluster.clocks import ClusterClock
-from pinlater.cluster.lease import KEYS, ServerName
+from pinlater.cluster.lease import ServerName
 from pinlater.cluster.membership import Membership
 from pinlater.cluster.stats import StatsCollector
 from pinlater.cluster.status import Cluster
@@ -128,7 +128,7 @@ class ClusterStand:
             return {**describe(), **(changes[0].describe() if changes else {})}
 
         membership = Membership(members, clock, me, LEASE_MS, described, metrics=metrics, clocks=time)
-        homes = ClusterHomes(members, queues.entries, time, lambda: membership.unaware_of(KEYS))
+        homes = ClusterHomes(members, queues.entries, time, membership.unaware_of)
         router = Router(members, homes, membership.others_may_use)
         changes.append(HomesChange(members, queues, membership, homes, time))
         periodic = Periodic()

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from pinlater.backends.base import ConfigEntry
-from pinlater.cluster.lease import TAGS
-from pinlater.errors import HomeOut, KeysNotYet, NothingStored, RequestInvalid, TagsNotYet
+from pinlater.cluster.lease import GROUPS, TAGS
+from pinlater.errors import GroupsNotYet, HomeOut, KeysNotYet, NothingStored, RequestInvalid, TagsNotYet
 from pinlater.homes.cluster_homes import LOCK_KIND, LOCK_MS, LOCK_NAME
 from pinlater.shards.keys.homes_record import HOMES, HomesRecord, parse_record
 from tests.unit.cluster_stand import ClusterStand, Server, cluster_stand
@@ -78,26 +78,29 @@ async def test_keys_wait_for_servers_that_do_not_know_them() -> None:
         server.homes.check()
         assert older.membership.unaware_of("something yet unknown") == ["a/1"]
         unaware = server.membership.unaware_of("something yet unknown")
-        homes = type(server.homes)(server.members, server.queues.entries, at.clock, lambda: unaware)
+        homes = type(server.homes)(server.members, server.queues.entries, at.clock, lambda feature: unaware)
         with pytest.raises(KeysNotYet, match="b/1"):
             homes.check()
         unaware.clear()
         homes.check()
 
 
-async def test_tags_wait_for_servers_that_do_not_know_them() -> None:
+@pytest.mark.parametrize(("feature", "error"), [(TAGS, TagsNotYet), (GROUPS, GroupsNotYet)])
+async def test_tags_and_groups_wait_for_servers_that_do_not_know_them(feature: str, error: type[Exception]) -> None:
     async with cluster_stand(1) as at:
         server = await at.server("a")
         await at.server("b")
         await at.round()
-        assert server.membership.unaware_of(TAGS) == []
-        unaware = server.membership.unaware_of("something yet unknown")
-        homes = type(server.homes)(server.members, server.queues.entries, at.clock, list, lambda: unaware)
+        assert server.membership.unaware_of(feature) == []
+        unaware = {feature: server.membership.unaware_of("something yet unknown")}
+        homes = type(server.homes)(
+            server.members, server.queues.entries, at.clock, lambda asked: unaware.get(asked, [])
+        )
         homes.check()
-        with pytest.raises(TagsNotYet, match="do not know tags: b/1"):
-            homes.check_tags()
+        with pytest.raises(error, match=f"do not know {feature}: b/1"):
+            homes.check(feature)
         unaware.clear()
-        homes.check_tags()
+        homes.check(feature)
 
 
 async def test_a_new_shard_is_a_member_when_all_can_use_it() -> None:

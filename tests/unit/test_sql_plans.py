@@ -33,7 +33,7 @@ POSTGRES_ONLY |= {"subscribe", "unsubscribe", "prune_subscribers", "notify", "de
 POSTGRES_ONLY |= {"store_jobs", "one_new_job", "new_jobs"}
 MAKE_TABLES = {"schema", "upgrade", "add_columns", "add_extended", "add_tags", "add_trails"}
 OVER_ALL_QUEUES = {"queues_without_config_entry", "deleted_queues", "oldest_ended"}
-FROM_ONE_END = {"most_blocked", "longest_blocked", "barriers", "any_references"}
+FROM_ONE_END = {"most_blocked", "longest_blocked", "barriers", "any_references", "any_groups"}
 """These read an index from its beginning, up to a limit."""
 
 OVER_ALL_KEYS = {"key_slots"}
@@ -152,7 +152,9 @@ def plan_of(cursor: Any, statement: str, values: tuple[object, ...]) -> list[dic
 
 
 def rows_read(cursor: Any, statement: str, values: tuple[object, ...]) -> tuple[int, int]:
-    """How many rows a statement answers, and how many it touches."""
+    """How many rows a statement answers, and how many it touches, once its tables are open."""
+    cursor.execute(statement, values)
+    cursor.fetchall()
     cursor.execute("FLUSH STATUS")
     cursor.execute(statement, values)
     found = len(cursor.fetchall())

@@ -19,7 +19,7 @@ from pinlater.backends.dynamodb.steps import Step
 from pinlater.backends.dynamodb.store_parts import Store, raise_for
 from pinlater.backends.dynamodb.stored_job import IN_PROGRESS, MOST_BYTES, PENDING, WAITING, StoredJob
 from pinlater.backends.extended import Offer, Offered, OfferOutcome
-from pinlater.errors import BodyTooLarge, OutcomeUnknown, PinLaterError, TagsNotSupported
+from pinlater.errors import BodyTooLarge, GroupsNotSupported, OutcomeUnknown, PinLaterError, TagsNotSupported
 from pinlater.model import MAX_STATUS_CHARS, ExtendedJob, Job, OnDuplicate
 from pinlater.model.status_text import NOT_REPLACED_END, not_replaced_status
 
@@ -96,6 +96,8 @@ async def enqueue_extended(
         check_body(offer.job.body)
         if offer.job.tags:
             raise TagsNotSupported.of_shard(store.identity.shard_id)
+        if offer.job.group:
+            raise GroupsNotSupported.of_shard(store.identity.shard_id)
     ids = await store.ids.take(len(offers), now_ms)
     if not offers:
 

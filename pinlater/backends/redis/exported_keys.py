@@ -15,20 +15,18 @@ from typing import Any
 
 from pinlater.backends.extended import SEND_ID_KEPT_MS
 from pinlater.backends.packed_trails import TOTAL
+from pinlater.backends.redis.extra_record import EXTRA, GROUPED, KEY_AT, PROGRESS, TAGGED
 from pinlater.backends.redis.records import (
     CANCELLED,
     CHAIN_HEAD,
     CHANGED,
     CLAIM,
-    EXTRA,
+    GROUPS_MARK,
     HEAD,
     ID,
-    KEY_AT,
     KEY_ENTRY,
     MAX_PRIORITY,
-    PROGRESS,
     RESULT,
-    TAGGED,
     TIERED,
 )
 from pinlater.backends.redis.scripts import RedisStore
@@ -58,7 +56,7 @@ BARRIER = 2
 UNDELIVERED_ROW = Struct(">IIQ")
 """How often in a row nobody received a job, its attempts and run_after meanwhile (requeue_undelivered.lua)."""
 
-_PENDING, _IN_PROGRESS, _SUCCEEDED, _FAILED, _WAITING = (
+_PENDING, _IN_PROGRESS, _SUCCEEDED, _FAILED, _WAITING, _IN_LINE = (
     int(state)
     for state in (
         StoredState.PENDING,
@@ -66,6 +64,7 @@ _PENDING, _IN_PROGRESS, _SUCCEEDED, _FAILED, _WAITING = (
         StoredState.SUCCEEDED,
         StoredState.FAILED,
         StoredState.WAITING,
+        StoredState.IN_LINE,
     )
 )
 _STATES = tuple(map(int, StoredState))
@@ -147,9 +146,17 @@ async def _config(store: RedisStore, created: dict[bytes, bytes]) -> AsyncIterat
         for name, entry in zip(names, entries, strict=True):
             at = 1 + entry[0]
             end = at + 1 + entry[at]
-            made = created.get(name)
+            made = created[name].removesuffix(GROUPS_MARK.encode()) if name in created else None
             version, deleted, text = (part.decode() for part in (entry[1:at], entry[at + 1 : end], entry[end:]))
-            rows.append(ConfigRow(name.decode(), version, deleted, text, None if made is None else int(made)))
+            rows.append(
+                ConfigRow(
+                    name.decode(),
+                    version,
+                    deleted,
+                    text,
+                    None if made is None else int(made),
+                )
+            )
         yield ExportBlock("config", rows)
         start += ROWS_PER_BLOCK
 
@@ -229,7 +236,7 @@ async def _described(
         commands.append(("ZMSCORE", base + b":dead", *ids))
     answers = await store.commands(commands)
     values, of = answers[0], dict(zip(names, answers[1:], strict=False))
-    times: Any = answers[1 + len(names)] if state not in (_PENDING, _WAITING) else repeat(None)
+    times: Any = answers[1 + len(names)] if state not in (_PENDING, _WAITING, _IN_LINE) else repeat(None)
     awaiting: Any = answers[2 + len(names)] if state == _FAILED else repeat(None)
     none = [None] * len(ids)
     columns = [of.get(name, none) for name in _HASHES]
@@ -296,7 +303,7 @@ def _row(
     if extra or link or trail or undelivered or awaits is not None or is_reference:
         more = _more(awaits is not None, is_reference, extra, link, trail, undelivered, tags, places.get(job_id, 0))
         more = None if more == _NO_MORE else more
-    if state == _WAITING and job_id not in places:
+    if state == _IN_LINE or (state == _WAITING and job_id not in places):
         state = _PENDING
     return (
         *(ID.unpack(job_id)[0], queue, state, priority % TIERED, run_after_ms, allowed, remaining, crashes),
@@ -341,6 +348,10 @@ def _with_extra(more: JobMore, extra: bytes, tags: bytes | None) -> JobMore:
     by_at = send_at + send_bytes
     end = by_at + by_bytes
     fraction = progress = progress_at_ms = None
+    cancelled_by, group = extra[by_at:end].decode() if flags & STOPS else None, b""
+    if flags & GROUPED:
+        group_at, end = end + 1, end + 1 + extra[end]
+        group = extra[group_at:end]
     if end < len(extra):
         fraction, progress_at_ms = PROGRESS.unpack_from(extra, end)
         fraction = None if fraction < 0 else fraction
@@ -354,11 +365,12 @@ def _with_extra(more: JobMore, extra: bytes, tags: bytes | None) -> JobMore:
         shows_keys=bool(flags & SHOWS_KEYS and dedupe_bytes + serialize_bytes + send_bytes),
         own_timeout_ms=timeout_ms or None,
         expires_at_ms=expires_at_ms or None,
-        cancelled_by=extra[by_at:end].decode() if flags & STOPS else None,
+        cancelled_by=cancelled_by,
         fraction=fraction,
         progress=progress,
         progress_at_ms=progress_at_ms,
         tags=tags if flags & TAGGED else None,
+        group=group,
     )
 
 

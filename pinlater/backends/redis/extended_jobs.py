@@ -21,23 +21,9 @@ from pinlater.backends.extended import (
 )
 from pinlater.backends.key_windows import WindowText
 from pinlater.backends.redis.claim_ends import PLACEHOLDER
+from pinlater.backends.redis.extra_record import EXTRA, GROUPED, KEY_AT, PROGRESS, TAG_BYTES, TAGGED
 from pinlater.backends.redis.pubsub import PubSub
-from pinlater.backends.redis.records import (
-    CHAIN_HEAD,
-    EXTRA,
-    HEAD,
-    ID,
-    KEY_AT,
-    KEY_ENTRY,
-    OFFER,
-    PROGRESS,
-    TAG_BYTES,
-    TAGGED,
-    TIERED,
-    Args,
-    first_of_chain,
-    named,
-)
+from pinlater.backends.redis.records import CHAIN_HEAD, HEAD, ID, KEY_ENTRY, OFFER, TIERED, Args, first_of_chain, named
 from pinlater.backends.redis.scripts import ScriptCaller, lowest_id
 from pinlater.backends.redis.trail_records import with_log
 from pinlater.errors import HomesChanged
@@ -294,6 +280,7 @@ def _all_new_args(offers: Sequence[Offer], now_ms: int) -> Args:
             or job.send_id
             or job.tags
             or job.expires_at_ms is not None
+            or (job.group == "") != (offers[0].job.group == "")
             or offer.only_if_known
             or offer.behind
             or offer.schedule
@@ -333,7 +320,7 @@ def _offer_args(offer: Offer, now_ms: int) -> tuple[bytes, bytes]:
         job.dedupe_for_ms,
         offer.slot,
         job.priority,
-        TAGGED if job.tags else 0,
+        (TAGGED if job.tags else 0) + (GROUPED if job.group else 0),
         len(dedupe_key),
         len(serialize_key),
         len(send_id),
@@ -345,6 +332,9 @@ def _offer_args(offer: Offer, now_ms: int) -> tuple[bytes, bytes]:
     level = job.priority + TIERED if type(job.body) is BodyReference else job.priority
     value = HEAD.pack(now_ms, job.attempts_allowed, level, len(status)) + status + job.body
     about += _KEY_LENGTHS[len(serialize_key)] + serialize_key + dedupe_key + b"i" + send_id
+    if job.group:
+        group = job.group.encode()
+        about += bytes([len(group)]) + group
     if job.tags:
         tags = "\n".join(job.tags).encode()
         about += tags + TAG_BYTES.pack(len(tags))

@@ -9,19 +9,8 @@ from typing import Any
 
 from pinlater.backends.packed_trails import TOTAL
 from pinlater.backends.redis.exported_keys import BARRIER, SHOWS_KEYS, STOPS, UNDELIVERED_ROW
-from pinlater.backends.redis.records import (
-    CHAIN_HEAD,
-    CHANGED,
-    CLAIM,
-    EXTRA,
-    HEAD,
-    ID,
-    KEY_ENTRY,
-    PROGRESS,
-    RESULT,
-    TAGGED,
-    TIERED,
-)
+from pinlater.backends.redis.extra_record import EXTRA, GROUPED, PROGRESS, TAGGED
+from pinlater.backends.redis.records import CHAIN_HEAD, CHANGED, CLAIM, GROUPS_MARK, HEAD, ID, KEY_ENTRY, RESULT, TIERED
 from pinlater.backends.requests import LIVE_STATES, StoredState
 from pinlater.backends.store_transfer import (
     ChainRow,
@@ -50,6 +39,10 @@ PENDING, IN_PROGRESS, SUCCEEDED, FAILED, WAITING, REPLAYED = map(
     ),
 )
 _LIVE = frozenset(map(int, LIVE_STATES))
+_MARK_GROUPS = """
+local entry = redis.call('HGET', KEYS[1], ARGV[1])
+redis.call('HSET', KEYS[1], ARGV[1], string.match(entry, '^%d+') .. ARGV[2])
+"""
 _NOBODY, _OTHERS = 0, 1
 """What is behind the first job of a chain."""
 
@@ -66,6 +59,7 @@ class ImportCommands:
         self._earliest: dict[bytes, dict[bytes, int]] = defaultdict(dict)
         self._slots: Counter[int] = Counter()
         self._tiered: Counter[bytes] = Counter()
+        self._with_groups: set[bytes] = set()
         self._more: list[Command] = []
         self._revision = time.time_ns() // 1000
 
@@ -79,6 +73,8 @@ class ImportCommands:
         for key, times in self._earliest.items():
             commands.append(("ZADD", key, "LT", *[part for name, at_ms in times.items() for part in (at_ms, name)]))
         commands += [("HINCRBY", self._root + b":slots", slot, count) for slot, count in self._slots.items()]
+        queues_key = self._root + b":queues"
+        commands += [("EVAL", _MARK_GROUPS, 1, queues_key, each, GROUPS_MARK) for each in sorted(self._with_groups)]
         commands += [("INCRBY", self._base(queue) + b":tiered", count) for queue, count in self._tiered.items()]
         return commands + self._more
 
@@ -175,6 +171,8 @@ class ImportCommands:
             hashes[base + b":tagged"] += (member, more.tags)
             for tag in more.tags.split(b"\n"):
                 self._sets[base + b":tags"] += (0, tag + b"\0" + member + bytes([job.priority]))
+        if more.group:
+            self._with_groups.add(queue)
         extra = packed_extra(job.priority, more)
         if extra is not None:
             hashes[base + b":extra"] += (member, extra)
@@ -253,17 +251,22 @@ def dedupe_entry(dedupe_key: bytes, serialize_key: bytes) -> bytes:
 def packed_extra(priority: int, more: JobMore) -> bytes | None:
     """EXTRA of a job, with what follows it; None for a job that has nothing extra."""
     stops, progresses = more.cancelled_by is not None, more.progress_at_ms is not None
-    if not (more.has_keys or more.tags or more.own_timeout_ms or more.expires_at_ms or stops or progresses):
+    if not (
+        more.has_keys or more.tags or more.group or more.own_timeout_ms or more.expires_at_ms or stops or progresses
+    ):
         return None
     flags = STOPS if stops else 0
     flags |= SHOWS_KEYS if more.shows_keys else 0
     flags |= TAGGED if more.tags else 0
+    flags |= GROUPED if more.group else 0
     by = (more.cancelled_by or "").encode()
     record = EXTRA.pack(
         *(more.own_timeout_ms or 0, more.expires_at_ms or 0, more.dedupe_for_ms, more.slot, priority, flags),
         *(len(more.dedupe_key), len(more.serialize_key), len(more.send_id), len(by)),
     )
     names = dedupe_entry(more.dedupe_key, more.serialize_key) + b"i" + more.send_id + by
+    if more.group:
+        names += bytes([len(more.group)]) + more.group
     if more.progress_at_ms is None:
         return record + names
     fraction = -1.0 if more.fraction is None else more.fraction

@@ -4,7 +4,7 @@ Every key begins with the root, whose braces are a hash tag. Numbers in records 
 
     ROOT = {PREFIX}               hash    shard, store: the identity
     ROOT:last                     string  the last id given out
-    ROOT:queues                   hash    queue -> created_at; exactly the queues that are there
+    ROOT:queues                   hash    queue -> created_at; exactly the queues that are there (GROUPS_MARK)
     ROOT:records                  hash    configuration entry -> version, deleted version, text (_config.lua)
     ROOT:revisions                zset    entry -> revision: the order in which they came
     ROOT:revision                 string  the last revision given out
@@ -44,6 +44,11 @@ What few jobs have (extended.py); none of it is there while no job has it:
     BASE:s:5:PRIORITY             zset    id -> run_after of CANCELLED jobs; they are in BASE:ended:3 too
     BASE:s:6:PRIORITY             zset    the same of REPLAYED jobs
     BASE:keys                     hash    dedupe key or send id -> the job that it names (KEY_ENTRY; _keys.lua)
+    BASE:s:8:PRIORITY             zset    id -> run_after of jobs in the lines of their groups (_lines.lua)
+    BASE:lines:PRIORITY           zset    the jobs of each line: group, a zero byte, run_after, id; one score
+    BASE:turns:PRIORITY           zset    group with jobs in line -> its next turn
+    BASE:ahead:PRIORITY           zset    group without -> its next turn, while that is ahead of the virtual time
+    BASE:turn                     hash    priority -> the virtual time
     BASE:tagged                   hash    id -> its tags, a line each
     BASE:tags                     zset    the jobs of each tag: tag, a zero byte, id, a byte of priority; one score
     BASE:until                    zset    id -> expires_at of all PENDING jobs that have one (and of some that were)
@@ -92,9 +97,11 @@ from pinlater.backends.base import (
     UnrenewedClaim,
 )
 from pinlater.backends.extended import SEND_ID_KEPT_MS
-from pinlater.backends.redis.store_version import EXTENDED_VERSION, REFERENCES_VERSION
-from pinlater.backends.requests import MOST_OVERTAKEN_MS
-from pinlater.model import MAX_STATUS_CHARS, DequeuedJob, Job, JobInfo, JobProgress, JobState, descriptor_prefix
+from pinlater.backends.group_store import ENTERED
+from pinlater.backends.redis.extra_record import EXTRA, GROUPED, PROGRESS, TAG_BYTES, TAGGED, show_extra
+from pinlater.backends.redis.store_version import EXTENDED_VERSION, GROUPS_VERSION, REFERENCES_VERSION
+from pinlater.backends.requests import MOST_OVERTAKEN_MS, STORED_STATES
+from pinlater.model import MAX_STATUS_CHARS, DequeuedJob, Job, JobInfo, JobState, descriptor_prefix
 from pinlater.model.body_reference import BodyReference
 from pinlater.model.status_text import CUT_MARK, MAX_WITH_MARK, NOT_REPLACED, NOT_REPLACED_END
 
@@ -158,22 +165,8 @@ _ACK_RESULT = Struct(">QI")
 _CREATED = Struct(">Q")
 """What HEAD begins with; behind it stands what jobs of one kind have in common."""
 
-EXTRA = Struct(">QQqHBBBBBH")
-"""claim time-out, expires_at (0: none), dedupe_for, slot, priority, flags (1 it is to stop, 2 its keys are to show, 4
-there are tags); the bytes of dedupe key, serialize key, send id, and of who asked it to stop. There follow the name of
-the dedupe key (see _extra.lua), that of the send id, who asked, and PROGRESS and its text, where it has any.
-"""
-
-TAGGED, TAG_BYTES = 4, Struct(">H")
-"""The flag of jobs with tags. An offer and a description of one have these behind the record, and how many bytes."""
-
-KEY_AT = 4
-"""Where the serialize key begins in the name of a dedupe key, behind a letter and the three digits of its length; the
-dedupe key follows. The name of a send id is a letter and that.
-"""
-
-PROGRESS = Struct(">dQ")
-"""The fraction (below 0: none), and when it was told."""
+GROUPS_MARK = "g"
+"""Stands behind the time of a queue in ROOT:queues once a job of it had a group."""
 
 KEY_ENTRY = Struct(">QHBB")
 """Behind the id of the job that a key names (0: of another shard, whose descriptor follows): when the entry ends to
@@ -226,6 +219,9 @@ LUA_LAYOUT = {
     "EXTRA_SLOT_AT": str(Struct(">QQq").size + 1),
     "EXTRA_FLAGS_AT": str(Struct(">QQqHB").size + 1),
     "TAGGED": str(TAGGED),
+    "GROUPED": str(GROUPED),
+    "GROUPS_MARK": GROUPS_MARK,
+    "ENTERED": str(ENTERED),
     "TAG_BYTES": lua_format(TAG_BYTES),
     "PROGRESS": lua_format(PROGRESS),
     "PROGRESS_BYTES": str(PROGRESS.size),
@@ -239,6 +235,7 @@ LUA_LAYOUT = {
     "SEND_ID_KEPT_MS": str(SEND_ID_KEPT_MS),
     "EXTENDED_VERSION": str(EXTENDED_VERSION),
     "REFERENCES_VERSION": str(REFERENCES_VERSION),
+    "GROUPS_VERSION": str(GROUPS_VERSION),
     "TIERED": str(TIERED),
     "PRIORITY_AT": str(Struct(">QI").size + 1),
     "LENGTH": lua_format(Struct(">I")),
@@ -450,7 +447,7 @@ def described(flat: Sequence[Any], queue: str, shard: str, *, with_body: bool = 
 
 
 _GONE = 7
-STATES = {**{int(state): state for state in JobState}, 4: JobState.PENDING, 5: JobState.FAILED, 6: JobState.FAILED}
+STATES = {int(stored): state for state, some in STORED_STATES.items() for stored in some}
 
 
 def _described(
@@ -467,7 +464,7 @@ def _described(
     if with_body and info.body is None:
         info.body_left_out = True
     if extra:
-        _extend(info, extra)
+        show_extra(info, extra)
         info.cancelled = True if state == CANCELLED else None
     if state == _REPLAYED:
         info.moved_to, info.replayed_to = None, info.moved_to
@@ -505,26 +502,6 @@ def _gone(queue: str, shard: str, job_id: bytes, result: bytes) -> JobInfo:
 def _result(entry: bytes) -> bytes:
     result = entry[RESULT.size :]
     return BodyReference(result) if entry[RESULT.size - 1] >= TIERED else result
-
-
-def _extend(info: JobInfo, extra: bytes) -> None:
-    timeout_ms, expires_at_ms, dedupe_for_ms, _, _, flags, *sizes = EXTRA.unpack_from(extra)
-    if flags >= TAGGED:
-        tags_at = len(extra) - TAG_BYTES.size - TAG_BYTES.unpack(extra[-TAG_BYTES.size :])[0]
-        info.tags, extra = extra[tags_at : -TAG_BYTES.size].decode().split("\n"), extra[:tags_at]
-    dedupe_bytes, serialize_bytes, send_bytes, by_bytes = sizes
-    dedupe_at = EXTRA.size + KEY_AT + serialize_bytes
-    by_at = dedupe_at + dedupe_bytes + 1 + send_bytes
-    at = by_at + by_bytes
-    serialize_key = extra[EXTRA.size + KEY_AT : dedupe_at].decode()
-    dedupe_key = extra[dedupe_at : dedupe_at + dedupe_bytes].decode()
-    cancelled_by = extra[by_at:at].decode()
-    info.claim_timeout_ms, info.expires_at_ms = timeout_ms or None, expires_at_ms or None
-    info.dedupe_key, info.serialize_key = dedupe_key or None, serialize_key or None
-    info.cancel_requested_by, info.dedupe_for_ms = cancelled_by or None, dedupe_for_ms
-    if at < len(extra):
-        fraction, at_ms = PROGRESS.unpack_from(extra, at)
-        info.progress = JobProgress(None if fraction < 0 else fraction, extra[at + PROGRESS.size :].decode(), at_ms)
 
 
 def named(queue: str, shard: str, priority: int, job_id: bytes) -> str:

@@ -8,10 +8,16 @@ from pinlater.backends.redis.exported_keys import exported_blocks, keys_behind
 from pinlater.backends.redis.imported_keys import ImportCommands
 from pinlater.backends.redis.records import MAX_PRIORITY
 from pinlater.backends.redis.scripts import RedisStore
-from pinlater.backends.redis.store_version import EXTENDED_VERSION, REFERENCES_VERSION, shard_and_version
+from pinlater.backends.redis.store_version import (
+    EXTENDED_VERSION,
+    GROUPS_VERSION,
+    REFERENCES_VERSION,
+    shard_and_version,
+)
 from pinlater.backends.requests import StoredState
 from pinlater.backends.store_transfer import (
     EXTENDED,
+    GROUPS,
     IMPORTING,
     LEASES,
     MARK_STEP,
@@ -25,7 +31,7 @@ from pinlater.backends.store_transfer import (
     store_facts,
 )
 
-_VERSIONS = {PLAIN: 1, EXTENDED: EXTENDED_VERSION, REFERENCES: REFERENCES_VERSION}
+_VERSIONS = {PLAIN: 1, EXTENDED: EXTENDED_VERSION, REFERENCES: REFERENCES_VERSION, GROUPS: GROUPS_VERSION}
 _UNLINKED_AT_ONCE = 1_000
 
 

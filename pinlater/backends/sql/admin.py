@@ -12,6 +12,8 @@ from pinlater.backends.sql.chains import Freed
 from pinlater.backends.sql.coordination import remove_tombstones
 from pinlater.backends.sql.dead_letters import letters_of
 from pinlater.backends.sql.extensions import End, Extension, Stays, extend, extensions, on_entries, set_extended
+from pinlater.backends.sql.group_lines import forget as forget_turns
+from pinlater.backends.sql.group_lines import put_back
 from pinlater.backends.sql.held_references import RESULT, release, replace_body
 from pinlater.backends.sql.key_entries import remove_entries_over
 from pinlater.backends.sql.keyed_jobs import Returning, queue_by_homes, take_keys
@@ -20,7 +22,7 @@ from pinlater.backends.sql.records import (
     EXPIRES,
     HAS_ENTRY,
     IN_CHAIN,
-    LIVE,
+    IN_LINE,
     REPLAYED,
     SHOWN,
     STATE_SHOWN,
@@ -131,12 +133,12 @@ def _retry(
 def delete_jobs(
     session: Session, freed: Freed, queue: str, state: JobState, priority: int, limit: int, now_ms: int
 ) -> int:
-    queue_id = session.queue_id(queue)
+    queue_id, has_groups = session.queue_with_groups(queue)
     ends: list[End] = []
     for each in STATES_OF[state]:
-        if limit > len(ends):
+        if limit > len(ends) and (each != IN_LINE or has_groups):
             rows = session.rows("oldest", (queue_id, each, priority, limit - len(ends)))
-            ends += [End(job_id, flags or 0, each in LIVE) for job_id, flags in rows]
+            ends += [End.of(job_id, flags, each) for job_id, flags in rows]
     return _delete(session, ends, now_ms, freed)
 
 
@@ -152,7 +154,7 @@ def delete_listed(
 ) -> int:
     session.queue_id(queue)
     rows = _listed(session, queue, state, jobs)
-    return _delete(session, [End(row[0], row[3] or 0, row[2] in LIVE) for row in rows], now_ms, freed)
+    return _delete(session, [End.of(row[0], row[3], row[2]) for row in rows], now_ms, freed)
 
 
 def _listed(session: Session, queue: str, state: JobState, jobs: Sequence[JobKey]) -> list[Row]:
@@ -180,7 +182,7 @@ def cancel(
             continue
         outcome = _CANCEL_OUTCOMES[STATE_SHOWN[row[2]]]
         if outcome is CancelOutcome.CANCELLED:
-            cancelled.append(End(job.id, row[3] or 0, True))
+            cancelled.append(End.of(job.id, row[3], row[2]))
             del rows[job.id]
         if outcome is CancelOutcome.IN_PROGRESS and by:
             outcome = CancelOutcome.REQUESTED
@@ -202,6 +204,7 @@ def reschedule(
     outcomes: list[RescheduleOutcome] = []
     changes: dict[tuple[int | None, int | None], list[int]] = {}
     changed: set[int] = set()
+    moved: set[int] = set()
     for each in requests:
         row = rows.get(each.id)
         if row is None or row[1] != each.priority:
@@ -216,11 +219,14 @@ def reschedule(
         if each.id in changed:
             _carry_out_changes(session, changes, now_ms)
         changed.add(each.id)
+        if row[2] == IN_LINE and each.run_after_ms is not None:
+            moved.add(each.id)
         changes.setdefault((each.run_after_ms, each.attempts_allowed), []).append(each.id)
         if each.body is not None:
             rows[each.id] = (*row[:4], replace_body(session, each.id, row[4] or 0, each.body))
         updated[each.id] = now_ms
     _carry_out_changes(session, changes, now_ms)
+    put_back(session, sorted(moved))
     return outcomes
 
 
@@ -302,13 +308,18 @@ def _collect_leftovers(session: Session, limit: int, now_ms: int, freed: Freed) 
         removed += _remove_leftovers(session, rows, now_ms, freed)
         names = [bytes(name) for (name,) in session.rows("keys_of_queue", (queue_id, limit))]
         session.run_in("remove_keys", (queue_id,), names)
-        if removed < limit and len(names) < limit and session.run("forget_queue", (queue_id, queue_id)):
+        if (
+            removed < limit
+            and len(names) < limit
+            and forget_turns(session, queue_id, limit)
+            and session.run("forget_queue", (queue_id, queue_id))
+        ):
             session.run("forget_quota", (queue_id,))
     return removed
 
 
 def _remove_leftovers(session: Session, rows: Sequence[Row], now_ms: int, freed: Freed) -> int:
-    return remove(session, [End(job_id, flags or 0, state in LIVE) for job_id, flags, state in rows], now_ms, freed)
+    return remove(session, [End.of(job_id, flags, state) for job_id, flags, state in rows], now_ms, freed)
 
 
 def _first_leftovers(session: Session, queue_id: int, limit: int) -> list[Row]:

@@ -25,8 +25,9 @@ from pinlater.backends.packed_trails import ENDS_JOB
 from pinlater.backends.requests import changes_behind
 from pinlater.backends.sql.chains import Freed
 from pinlater.backends.sql.extensions import End, Extension, Stays, end, extend, extensions
+from pinlater.backends.sql.group_lines import leave
 from pinlater.backends.sql.held_references import RESULT, hold, replace_body, result_bytes
-from pinlater.backends.sql.records import DEAD_LETTER_PENDING_MS, IN_PROGRESS, SHOWN, STOPPING
+from pinlater.backends.sql.records import DEAD_LETTER_PENDING_MS, IN_LINE, IN_PROGRESS, SHOWN, STOPPING
 from pinlater.backends.sql.session import IDS_PER_STATEMENT, Row, Session, in_slices
 from pinlater.backends.sql.trails import add_log_lines, keep_attempts
 from pinlater.backends.status_lines import crash_budget_status, expired_status, released_status
@@ -354,6 +355,7 @@ def expired_claims(session: Session, queues: Sequence[str], limit: int, now_ms: 
 
 def remove(session: Session, ends: Sequence[End], now_ms: int, freed: Freed, stays: Stays = Stays.NOTHING) -> int:
     """Remove jobs that this transaction has locked; how many."""
+    leave(session, sorted(each.job_id for each in ends if each.is_in_line))
     end(session, [each for each in ends if each.flags], stays, now_ms, freed)
     return session.remove(sorted(each.job_id for each in ends))
 
@@ -446,13 +448,14 @@ def expire_jobs(
     for _ in range(LOOKS_PAST_LEFTOVERS):
         rows = session.rows("expired_jobs", (now_ms, limit))
         names = queue_names_of(session, {row[1] for row in rows})
-        remove(session, [End(row[0], row[3], True) for row in rows if row[1] not in names], now_ms, freed)
+        remove(session, [End.of(row[0], row[3], row[5]) for row in rows if row[1] not in names], now_ms, freed)
         rows = [row for row in rows if row[1] in names]
         if rows:
             break
     effects: Effects = defaultdict(list)
     ends = _Ends()
-    for job_id, queue_id, _, flags, expires_at_ms in rows:
+    leave(session, sorted(row[0] for row in rows if row[5] == IN_LINE))
+    for job_id, queue_id, _, flags, expires_at_ms, _ in rows:
         own = rules.get(names[queue_id])
         effect = "fail_and_mark" if own.dead_letters else "fail"  # what is not kept is left to `prune`
         effects[effect, 0, job_expired_status(now_ms, expires_at_ms)].append(job_id)

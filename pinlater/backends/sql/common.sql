@@ -28,12 +28,19 @@ SELECT value FROM pinlater_meta WHERE name = 'store_id'
 -- name: queue_id
 SELECT id FROM pinlater_queues WHERE name = ?
 
+-- name: queue_with_groups
+-- With whether its jobs have groups: then the priorities of these have virtual times.
+SELECT id, (SELECT 1 FROM pinlater_virtual_times turns WHERE turns.queue_id = pinlater_queues.id LIMIT 1)
+FROM pinlater_queues WHERE name = ?
+
 -- name: insert_jobs
 INSERT INTO pinlater_jobs ({new_job})
 VALUES
 
 -- name: ready
-SELECT 0, COUNT(*) FROM pinlater_queues WHERE name = ?
+-- 1: the queue is there; 2: and its jobs have groups.
+SELECT 0, (SELECT CASE WHEN EXISTS (SELECT 1 FROM pinlater_virtual_times turns WHERE turns.queue_id = queue.id) THEN 2 ELSE 1 END
+    FROM pinlater_queues queue WHERE queue.name = ?)
 
 -- name: any_expired
 SELECT -1, COUNT(*) FROM (SELECT 1 FROM pinlater_expiries WHERE expires_at_ms <= ? LIMIT 1) AS expired
@@ -140,7 +147,7 @@ UPDATE pinlater_jobs SET job_keys = ? WHERE id = ?
 -- name: keys
 -- Nothing is written at the end of a job whose key has no window: until_ms NULL counts as long as the job is live.
 SELECT entry.name, entry.job_id, entry.priority, entry.slot,
-    CASE WHEN entry.until_ms IS NULL AND COALESCE(job.state, 2) NOT IN (0, 1, 4) THEN 0 ELSE entry.until_ms END,
+    CASE WHEN entry.until_ms IS NULL AND COALESCE(job.state, 2) NOT IN (0, 1, 4, 8) THEN 0 ELSE entry.until_ms END,
     entry.outcome, entry.elsewhere
 FROM pinlater_keys entry LEFT JOIN pinlater_jobs job ON job.id = entry.job_id
 WHERE entry.queue_id = ? AND entry.name IN (/*keys*/)
@@ -259,6 +266,12 @@ SELECT reference FROM pinlater_dropped WHERE reference > ? ORDER BY reference LI
 -- name: schema_version_for_change
 SELECT value FROM pinlater_meta WHERE name = 'schema_version' FOR UPDATE
 
+-- name: raise_groups_version
+UPDATE pinlater_meta SET value = '5' WHERE name = 'schema_version' AND value IN ('2', '3', '4')
+
+-- name: any_groups
+SELECT 1 FROM (SELECT queue_id FROM pinlater_virtual_times LIMIT 1) one
+
 -- name: raise_references_version
 UPDATE pinlater_meta SET value = '4' WHERE name = 'schema_version' AND value IN ('2', '3')
 
@@ -315,7 +328,7 @@ WHERE entry.job_id > ? AND entry.job_id <= ? ORDER BY entry.job_id
 
 -- name: export_keys
 SELECT entry.queue_id, entry.name, entry.job_id, entry.priority, entry.slot, entry.window_ms, entry.is_send_id, entry.outcome,
-    CASE WHEN entry.until_ms IS NULL AND COALESCE(job.state, 2) NOT IN (0, 1, 4) THEN COALESCE(job.finished_at_ms, 1)
+    CASE WHEN entry.until_ms IS NULL AND COALESCE(job.state, 2) NOT IN (0, 1, 4, 8) THEN COALESCE(job.finished_at_ms, 1)
         ELSE entry.until_ms END,
     CASE WHEN job.id IS NULL THEN 0 ELSE 1 END, entry.elsewhere
 FROM pinlater_keys entry LEFT JOIN pinlater_jobs job ON job.id = entry.job_id
@@ -377,3 +390,47 @@ UPDATE pinlater_meta SET value = ? WHERE name = 'store_id'
 -- name: counts_by_queue
 SELECT queue.name, job.state, COUNT(*) FROM pinlater_queues queue JOIN pinlater_jobs job ON job.queue_id = queue.id
 WHERE queue.name IS NOT NULL GROUP BY queue.name, job.state
+
+-- name: put_lines
+INSERT INTO pinlater_lines (job_id, queue_id, priority, grp, run_after_ms) VALUES /*rows*/
+
+-- name: put_virtual_times
+INSERT INTO pinlater_virtual_times (queue_id, priority, turn) VALUES /*rows*/ ON CONFLICT (queue_id, priority) DO NOTHING
+
+-- name: set_virtual_time
+UPDATE pinlater_virtual_times SET turn = ? WHERE queue_id = ? AND priority = ?
+
+-- name: put_turns
+INSERT INTO pinlater_turns (queue_id, priority, grp, turn, waits) VALUES /*rows*/
+ON CONFLICT (queue_id, priority, grp) DO UPDATE SET turn = excluded.turn, waits = excluded.waits
+
+-- name: turns
+SELECT grp, turn, waits FROM pinlater_turns WHERE queue_id = ? AND priority = ? AND grp IN (/*keys*/)
+
+-- name: first_turns
+SELECT turn, grp FROM pinlater_turns WHERE queue_id = ? AND priority = ? AND waits = 1 ORDER BY turn, grp LIMIT ?
+
+-- name: last_past_turn
+SELECT MAX(turn) FROM pinlater_turns WHERE queue_id = ? AND priority = ? AND waits = 0
+
+-- name: past_turns
+SELECT grp FROM pinlater_turns WHERE queue_id = ? AND priority = ? AND waits = 0 AND turn <= ? ORDER BY turn, grp LIMIT ?
+
+-- name: remove_turns
+DELETE FROM pinlater_turns WHERE queue_id = ? AND priority = ? AND grp IN (/*keys*/)
+
+-- name: end_waits
+UPDATE pinlater_turns SET waits = 0 WHERE queue_id = ? AND priority = ? AND grp IN (/*keys*/)
+
+-- name: give_turn_back
+UPDATE pinlater_turns SET turn = turn - ? WHERE queue_id = ? AND priority = ? AND grp = ?
+
+-- name: first_in_line
+SELECT * FROM (SELECT grp, run_after_ms, job_id FROM pinlater_lines
+    WHERE queue_id = ? AND priority = ? AND grp = ? ORDER BY run_after_ms, job_id LIMIT ?) AS line
+
+-- name: turns_of_queue
+SELECT priority, grp FROM pinlater_turns WHERE queue_id = ? LIMIT ?
+
+-- name: forget_virtual_times
+DELETE FROM pinlater_virtual_times WHERE queue_id = ?

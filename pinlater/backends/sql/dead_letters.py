@@ -21,12 +21,13 @@ from pinlater.backends.sql.extensions import (
     set_extended,
     tag_flags,
 )
+from pinlater.backends.sql.group_lines import make_times
 from pinlater.backends.sql.held_references import share
 from pinlater.backends.sql.keyed_jobs import Returning, queue_by_homes, take_keys
 from pinlater.backends.sql.ready_jobs import first_new_id
 from pinlater.backends.sql.records import (
     CANCELLED,
-    LIVE,
+    IN_LINE,
     SHOWN,
     STOPPING,
     TIERED,
@@ -84,6 +85,8 @@ def _copy_letters(
         if keys.flags:
             session.run("set_job_keys", (keys.dump(), copy_id))
             extended[copy_id] = SHOWN
+        if keys.group:
+            make_times(session, target_id, [priority])
         if flags and flags & TIERED:
             extended[copy_id] = extended.get(copy_id, 0) | TIERED
             tiered[copy_id] = job_id
@@ -162,12 +165,14 @@ def replay(
             place = new_id if keys.serialize_key else 0
             session.run("set_job_keys", (keys._replace(place=place).dump(), new_id))
             session.run_of("hold_back", (), [new_id] if state == WAITING else [])
+        if keys.group:
+            make_times(session, home_id, [job.priority])
         if new_flags:
             set_extended(session, {new_id: new_flags})
         descriptor = f"{descriptor_prefix(origin.queue, session.shard_id, job.priority)}{new_id}"
         replayed.append(GoneLetter(origin, letter, descriptor))
         new.append(descriptor)
-        sent.append(End(job.id, flags, row[2] in LIVE))
+        sent.append(End.of(job.id, flags, row[2]))
     remove(session, sent, now_ms, freed)
     if marks_originals:
         _mark_originals(session, replayed, now_ms)
@@ -247,7 +252,7 @@ class LettersOf(NamedTuple):
 
 
 NO_LETTERS = LettersOf({}, frozenset())
-GOES = (0, WAITING, int(JobState.FAILED), CANCELLED)
+GOES = (0, WAITING, IN_LINE, int(JobState.FAILED), CANCELLED)
 """The states of a dead letter that can be sent back, and goes with a retry of its job."""
 
 
@@ -267,7 +272,7 @@ def letters_of(session: Session, ids: Iterable[int]) -> LettersOf:
         if row is None or row[1] != ref.priority:
             continue  # somebody deleted it
         if row[2] in GOES and (ref.id not in links or links[ref.id][MOVED_TO] is None):
-            going[job_id] = End(ref.id, row[3] or 0, row[2] in LIVE)
+            going[job_id] = End.of(ref.id, row[3], row[2])
         else:
             held.add(job_id)
     return LettersOf(going, frozenset(held))

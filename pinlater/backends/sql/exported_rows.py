@@ -23,7 +23,7 @@ from pinlater.backends.store_transfer import (
     blocks_of_few,
 )
 
-IN_PROGRESS, FAILED = int(StoredState.IN_PROGRESS), int(StoredState.FAILED)
+IN_PROGRESS, FAILED, IN_LINE = int(StoredState.IN_PROGRESS), int(StoredState.FAILED), int(StoredState.IN_LINE)
 
 
 def exported_blocks(session: Session, now_ms: int) -> Iterator[ExportBlock]:
@@ -86,6 +86,8 @@ def _jobs(session: Session, queues: Mapping[int, str]) -> Iterator[ExportBlock]:
 
 def _job(row: Row, queue: str, link: Row, extension: Row) -> Row:
     state, expires_at_ms, body, flags, keys = row[2], row[12], row[16], row[17], row[18]
+    if state == IN_LINE:
+        row = (*row[:2], int(StoredState.PENDING), *row[3:])
     awaits_letter = False
     if expires_at_ms is not None and state != IN_PROGRESS:
         awaits_letter, expires_at_ms = state == FAILED, None
@@ -113,7 +115,7 @@ def _more(awaits_letter: bool, flags: int, held: bytes | None, link: Row, extens
         None if undelivered is None else (undelivered, its_attempts, its_run_after_ms),
         bytes(attempts) if attempts else None,
         bytes(log) if log else None,
-        *keys,
+        *keys[:6],
         bool(keys.names or keys.serialize_key) and not flags & (HAS_ENTRY | IN_CHAIN),
         timeout_ms,
         expires_at_ms,
@@ -122,6 +124,7 @@ def _more(awaits_letter: bool, flags: int, held: bytes | None, link: Row, extens
         progress,
         progress_at_ms,
         bytes(tags) if tags else None,
+        keys.group,
     )
 
 

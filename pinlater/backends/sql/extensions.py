@@ -12,7 +12,18 @@ from typing import NamedTuple
 from pinlater.backends.sql import chains
 from pinlater.backends.sql.chains import Freed
 from pinlater.backends.sql.held_references import release
-from pinlater.backends.sql.records import EXPIRES, HAS_ENTRY, HAS_WINDOW, IN_CHAIN, OWN_TIMEOUT, SHOWN, STOPPING, TIERED
+from pinlater.backends.sql.records import (
+    EXPIRES,
+    HAS_ENTRY,
+    HAS_WINDOW,
+    IN_CHAIN,
+    IN_LINE,
+    LIVE,
+    OWN_TIMEOUT,
+    SHOWN,
+    STOPPING,
+    TIERED,
+)
 from pinlater.backends.sql.session import KEYS_PER_STATEMENT, Session, in_slices
 
 HAS_ROW = OWN_TIMEOUT | EXPIRES | STOPPING | SHOWN
@@ -28,16 +39,18 @@ class HeldKeys(NamedTuple):
     place: int = 0
     slot: int = 0
     dedupe_for_ms: int = 0
+    group: bytes = b""
 
     def dump(self) -> bytes:
         return dump_keys(*self)
 
     @classmethod
     def load(cls, text: bytes) -> HeldKeys:
+        group, text = split_group(text)
         serialize_bytes, send_bytes, place, slot, dedupe_for_ms, rest = text.split(b":", 5)
         at = int(serialize_bytes)
         end = at + int(send_bytes)
-        return cls(rest[end:], rest[:at], rest[at:end], int(place), int(slot), int(dedupe_for_ms))
+        return cls(rest[end:], rest[:at], rest[at:end], int(place), int(slot), int(dedupe_for_ms), group)
 
     @property
     def dedupe_name(self) -> bytes:
@@ -58,6 +71,8 @@ class HeldKeys(NamedTuple):
             flags |= HAS_ENTRY
         if self.dedupe_for_ms or self.send_id:
             flags |= HAS_WINDOW
+        if self.group:
+            flags |= SHOWN
         return flags
 
 
@@ -65,13 +80,38 @@ NO_KEYS = HeldKeys()
 
 
 def dump_keys(
-    dedupe_key: bytes, serialize_key: bytes, send_id: bytes, place: int, slot: int, dedupe_for_ms: int
+    dedupe_key: bytes,
+    serialize_key: bytes,
+    send_id: bytes,
+    place: int,
+    slot: int,
+    dedupe_for_ms: int,
+    group: bytes = b"",
 ) -> bytes:
     """The keys as one value, for `HeldKeys.load`. A function, since all jobs with keys come in by it."""
+    if group:
+        keys = dump_keys(dedupe_key, serialize_key, send_id, place, slot, dedupe_for_ms)
+        return b"%b%d:%b%b" % (GROUP_MARK, len(group), group, keys)
     if not (serialize_key or send_id):
         return b"0:0:0:%d:%d:%b" % (slot, dedupe_for_ms, dedupe_key)
     numbers = (len(serialize_key), len(send_id), place, slot, dedupe_for_ms)
     return b"%d:%d:%d:%d:%d:%b%b%b" % (*numbers, serialize_key, send_id, dedupe_key)
+
+
+GROUP_MARK = b"g"
+"""What the keys of a job with a group begin with; those of others begin with a number."""
+
+
+def split_group(keys: bytes) -> tuple[bytes, bytes]:
+    """The group in the keys of a job, and the rest of them.
+
+    >>> split_group(b"g4:acme0:0:0:7:0:"), split_group(b"0:0:0:7:0:")
+    ((b'acme', b'0:0:0:7:0:'), (b'', b'0:0:0:7:0:'))
+    """
+    if not keys.startswith(GROUP_MARK):
+        return b"", keys
+    length, _, rest = keys[1:].partition(b":")
+    return rest[: int(length)], rest[int(length) :]
 
 
 def dedupe_name(dedupe_key: bytes, serialize_key: bytes) -> bytes:
@@ -138,11 +178,19 @@ def extend(session: Session, flags: Mapping[int, int], bit: int) -> None:
 
 
 class End(NamedTuple):
-    """A job that ends now (`is_live`), or is removed and ended before; `flags` are its `extended`."""
+    """A job that ends now (`is_live`), or is removed and ended before; `flags` are its `extended`. `is_in_line`: it is
+    in the line of its group, which it leaves where it is removed.
+    """
 
     job_id: int
     flags: int
     is_live: bool
+    is_in_line: bool = False
+
+    @classmethod
+    def of(cls, job_id: int, flags: int | None, state: int) -> End:
+        """A job in that state, as it is stored."""
+        return cls(job_id, flags or 0, state in LIVE, state == IN_LINE)
 
 
 class Stays(Enum):

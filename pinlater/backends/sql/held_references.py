@@ -28,11 +28,11 @@ def hold(session: Session, references: Mapping[int, bytes], kind: int = BODY) ->
 
 def raise_version(session: Session) -> None:
     """The version of the store says that there are references, until the commit and behind it."""
-    if session.rows("schema_version")[0][0] != REFERENCES_VERSION:
+    if int(session.rows("schema_version")[0][0]) < REFERENCES_VERSION:
         session.run("raise_references_version")
 
 
-REFERENCES_VERSION = "4"
+REFERENCES_VERSION = 4
 
 
 def release(session: Session, ids: Iterable[int], kind: int = BODY, keeping: bytes = b"") -> None:
@@ -136,6 +136,10 @@ def forget_references(session: Session, references: Sequence[bytes]) -> None:
 
 
 def lower_version(session: Session) -> None:
-    """A store without references is one that earlier versions understand. Who stores one waits for the commit."""
-    if session.rows("schema_version_for_change")[0][0] == REFERENCES_VERSION and not session.rows("any_references"):
-        session.run("set_schema_version", ("3",))
+    """A store without references and groups is one that earlier versions understand. Who stores one waits for the
+    commit.
+    """
+    version = int(session.rows("schema_version_for_change")[0][0])
+    needed = 5 if session.rows("any_groups") else REFERENCES_VERSION if session.rows("any_references") else 3
+    if version > needed:
+        session.run("set_schema_version", (str(needed),))

@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from pinlater.backends.sql.extensions import HeldKeys, dedupe_name, dump_keys, tag_flags
+from pinlater.backends.sql.extensions import HeldKeys, dedupe_name, tag_flags
 from pinlater.backends.sql.held_references import BODY, RESULT
 from pinlater.backends.sql.keyed_jobs import put_marks
 from pinlater.backends.sql.records import (
@@ -102,17 +102,21 @@ def _extended_row(job: ExportedJob, more: JobMore, queue_id: int) -> Row:
     size = BodyReference(job.body).length if more.is_reference else len(job.body)
     expires_at_ms = DEAD_LETTER_PENDING_MS if more.awaits_letter else job.claim_expires_at_ms
     flags = _flags(job, more)
-    keys = dump_keys(more.dedupe_key, more.serialize_key, more.send_id, more.place, more.slot, more.dedupe_for_ms)
+    keys = _keys_of(more).dump()
     return (
         *(job.id, queue_id, *job[2:12], expires_at_ms, *job[13:16], size, job.body),
         *(flags or None, keys if more.has_keys or flags else None),
     )
 
 
+def _keys_of(more: JobMore) -> HeldKeys:
+    keys = (more.dedupe_key, more.serialize_key, more.send_id, more.place, more.slot, more.dedupe_for_ms)
+    return HeldKeys(*keys, more.group)
+
+
 def _flags(job: ExportedJob, more: JobMore) -> int:
     """What `extended` of the job is."""
-    keys = HeldKeys(more.dedupe_key, more.serialize_key, more.send_id, more.place, more.slot, more.dedupe_for_ms)
-    flags = SHOWN if more.shows_keys else keys.flags
+    flags = SHOWN if more.shows_keys else _keys_of(more).flags
     flags |= OWN_TIMEOUT if more.own_timeout_ms is not None else 0
     flags |= EXPIRES if more.expires_at_ms is not None else 0
     flags |= STOPPING if more.cancelled_by is not None or job.state in (CANCELLED, REPLAYED) else 0
@@ -129,6 +133,7 @@ def _take_more(session: Session, queue_ids: Mapping[str, int], few: Sequence[tup
     held: list[Row] = []
     cancelled: list[Row] = []
     waiting: list[Row] = []
+    times = sorted({(queue_ids[job.queue], job.priority, 0.0) for job, more in few if more.group})
     for job, more in few:
         undelivered = more.undelivered or (None, None, None)
         link = (more.origin, more.origin_attempts, more.moved_to, *undelivered, more.attempts, more.log)
@@ -157,6 +162,7 @@ def _take_more(session: Session, queue_ids: Mapping[str, int], few: Sequence[tup
         ("put_waiting", waiting),
     ):
         session.put_new(statement, rows)
+    session.put("put_virtual_times", times)
 
 
 _NO_LINK = (None,) * 8

@@ -22,6 +22,7 @@ from pinlater.backends.sql.extensions import (
     put_tags,
     tag_flags,
 )
+from pinlater.backends.sql.group_lines import DueJob, enter, make_times, put_back
 from pinlater.backends.sql.held_references import hold, replace_body
 from pinlater.backends.sql.ready_jobs import first_new_id
 from pinlater.backends.sql.records import (
@@ -29,7 +30,9 @@ from pinlater.backends.sql.records import (
     HAS_ENTRY,
     HAS_WINDOW,
     IN_CHAIN,
+    IN_LINE,
     OWN_TIMEOUT,
+    SHOWN,
     STATES_OF,
     TIERED,
     WAITING,
@@ -154,6 +157,8 @@ class _Enqueue:
         self._references: dict[int, bytes] = {}
         self._extensions: list[Row] = []
         self._tags: dict[int, bytes] = {}
+        self._in_groups: dict[int, list[DueJob]] = {}
+        """By priority, of jobs with groups, those that come into line at once."""
         self._expiries: list[Row] = []
         self._live_entries: list[Row] = []
         self._answers: list[Row] = []
@@ -247,6 +252,9 @@ class _Enqueue:
         run_after_ms = self._now_ms if job.run_after_ms is None else job.run_after_ms
         attempts = job.attempts_allowed
         self._session.run_of("reschedule", (run_after_ms, attempts, attempts, self._now_ms), [entry.job_id])
+        if state == IN_LINE:
+            put_back(self._session, [entry.job_id])
+            state = 0
         flags = replace_body(self._session, entry.job_id, flags, job.body)
         self._pending[entry.job_id] = (priority, state, flags)
         return Offered(OfferOutcome.REPLACED, descriptor, None if state == WAITING else run_after_ms)
@@ -282,9 +290,18 @@ class _Enqueue:
         if job.tags:
             flags = tag_flags(flags)
             self._tags[job_id] = dump_tags(job.tags)
-        held = dump_keys(dedupe, serialize, send[1:], place, slot, window_ms)
+        group = job.group.encode()
+        if group:
+            flags |= SHOWN
+            if state == 0 and (job.run_after_ms is None or job.run_after_ms <= self._now_ms):
+                state = IN_LINE
+        held = dump_keys(dedupe, serialize, send[1:], place, slot, window_ms, group)
         row = new_extended_job(job, held, flags, state, queue_id, job_id, self._now_ms)
         self._jobs.append(row)
+        if group:
+            entries = self._in_groups.setdefault(priority, [])
+            if state == IN_LINE:
+                entries.append(DueJob(job_id, row[RUN_AFTER], group))
         if flags & HAS_ENTRY:
             entry = KeyEntry(job_id, priority, slot, None, 0, None)
             if name:
@@ -294,7 +311,7 @@ class _Enqueue:
                 self._entries[send] = entry
                 self._live_entries.append((queue_id, send, job_id, priority, slot, SEND_ID_KEPT_MS, 1, 0))
         self._pending[job_id] = (priority, state, flags)
-        ready_at_ms = None if state else row[RUN_AFTER]
+        ready_at_ms = None if state == WAITING else row[RUN_AFTER]
         return Offered(OfferOutcome.STORED, self._descriptors.of(priority, job_id), ready_at_ms)
 
     def _take_new(self, first_id: int) -> bool:
@@ -321,10 +338,18 @@ class _Enqueue:
             if self._tags:
                 put_tags(session, self._queue_id, self._tags)
                 self._tags = {}
+            if self._in_groups:
+                self._enter_lines()
         session.put("put_live_keys", sorted(self._live_entries))
         session.put("put_keys", self._answers)
         self._chains.write()
         self._jobs, self._extensions, self._expiries, self._live_entries, self._answers = [], [], [], [], []
+
+    def _enter_lines(self) -> None:
+        times = make_times(self._session, self._queue_id, self._in_groups)
+        for priority, entries in sorted(self._in_groups.items()):
+            enter(self._session, self._queue_id, priority, entries, times[priority])
+        self._in_groups = {}
 
 
 def _expiries(extensions: Sequence[Extension]) -> list[Row]:

@@ -210,6 +210,30 @@ CREATE TABLE IF NOT EXISTS pinlater_dropped (
     spot INT UNSIGNED NOT NULL,
     KEY pinlater_dropped_spots (spot)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
+-- Groups (group_lines.py), as in SQLite.
+CREATE TABLE IF NOT EXISTS pinlater_lines (
+    job_id BIGINT NOT NULL PRIMARY KEY,
+    queue_id INT UNSIGNED NOT NULL,
+    priority TINYINT UNSIGNED NOT NULL,
+    grp VARBINARY(255) NOT NULL,
+    run_after_ms BIGINT NOT NULL,
+    KEY pinlater_lines_order (queue_id, priority, grp, run_after_ms)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
+CREATE TABLE IF NOT EXISTS pinlater_turns (
+    queue_id INT UNSIGNED NOT NULL,
+    priority TINYINT UNSIGNED NOT NULL,
+    grp VARBINARY(255) NOT NULL,
+    turn DOUBLE NOT NULL,
+    waits TINYINT NOT NULL,
+    PRIMARY KEY (queue_id, priority, grp),
+    KEY pinlater_turns_order (queue_id, priority, waits, turn, grp)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
+CREATE TABLE IF NOT EXISTS pinlater_virtual_times (
+    queue_id INT UNSIGNED NOT NULL,
+    priority TINYINT UNSIGNED NOT NULL,
+    turn DOUBLE NOT NULL,
+    PRIMARY KEY (queue_id, priority)
+) ENGINE = InnoDB;
 
 -- name: has_old_index
 SELECT COUNT(*) FROM information_schema.statistics
@@ -297,8 +321,9 @@ DELETE record FROM pinlater_records record FORCE INDEX (PRIMARY) WHERE record.na
 SELECT id FROM pinlater_queues WHERE name = %s LOCK IN SHARE MODE
 
 -- name: queue_id_if_eligible
--- Before a transaction is begun: an empty queue costs this one look. NULL: nothing eligible.
-SELECT queue.id, (SELECT 1 FROM pinlater_jobs job FORCE INDEX (pinlater_jobs_order)
+-- Before a transaction is begun: an empty queue costs this one look. NULL: its jobs have no groups; nothing eligible.
+SELECT queue.id, (SELECT 1 FROM pinlater_virtual_times turns WHERE turns.queue_id = queue.id LIMIT 1),
+    (SELECT 1 FROM pinlater_jobs job FORCE INDEX (pinlater_jobs_order)
     WHERE job.queue_id = queue.id AND job.state = 0 AND job.priority IN %s AND job.run_after_ms <= %s LIMIT 1)
 FROM pinlater_queues queue WHERE queue.name = %s
 
@@ -320,9 +345,18 @@ SELECT %s, COUNT(*) FROM (SELECT 1 FROM pinlater_jobs FORCE INDEX (pinlater_jobs
     WHERE queue_id = (SELECT id FROM pinlater_queues WHERE name = %s)
         AND state = 0 AND priority = %s AND run_after_ms <= %s LIMIT %s) AS eligible
 
+-- name: in_line_in_priority
+SELECT %s, COUNT(*) FROM (SELECT 1 FROM pinlater_jobs FORCE INDEX (pinlater_jobs_order)
+    WHERE queue_id = (SELECT id FROM pinlater_queues WHERE name = %s) AND state = 8 AND priority = %s LIMIT %s) AS eligible
+
 -- name: next_due_in_priority
 SELECT queue.name, (SELECT run_after_ms FROM pinlater_jobs FORCE INDEX (pinlater_jobs_order)
-    WHERE queue_id = queue.id AND state = 0 AND priority = %s ORDER BY run_after_ms LIMIT 1)
+    WHERE queue_id = queue.id AND state = 0 AND priority = %s ORDER BY run_after_ms LIMIT 1), (SELECT 1 FROM pinlater_virtual_times turns WHERE turns.queue_id = queue.id LIMIT 1)
+FROM pinlater_queues queue WHERE queue.name IN %s
+
+-- name: next_in_line_in_priority
+SELECT queue.name, (SELECT run_after_ms FROM pinlater_jobs FORCE INDEX (pinlater_jobs_order)
+    WHERE queue_id = queue.id AND state = 8 AND priority = %s ORDER BY run_after_ms LIMIT 1)
 FROM pinlater_queues queue WHERE queue.name IN %s
 
 -- name: candidates
@@ -691,7 +725,7 @@ WHERE counter.name = 'revision' LOCK IN SHARE MODE
 -- name: keys
 -- Nothing is written at the end of a job whose key has no window: until_ms NULL counts as long as the job is live.
 SELECT entry.name, entry.job_id, entry.priority, entry.slot,
-    CASE WHEN entry.until_ms IS NULL AND COALESCE(job.state, 2) NOT IN (0, 1, 4) THEN 0 ELSE entry.until_ms END,
+    CASE WHEN entry.until_ms IS NULL AND COALESCE(job.state, 2) NOT IN (0, 1, 4, 8) THEN 0 ELSE entry.until_ms END,
     entry.outcome, entry.elsewhere
 FROM pinlater_keys entry FORCE INDEX (PRIMARY) LEFT JOIN pinlater_jobs job ON job.id = entry.job_id
 WHERE entry.queue_id = %s AND entry.name IN (/*keys*/)
@@ -831,15 +865,15 @@ DELETE target FROM pinlater_barriers target FORCE INDEX (PRIMARY) WHERE serializ
 UPDATE pinlater_chains FORCE INDEX (PRIMARY) SET behind = '', since_ms = %s WHERE serialize_key IN (/*keys*/)
 
 -- name: expired_jobs
-SELECT job.id, job.queue_id, job.attempts_remaining, job.extended, expiry.expires_at_ms
+SELECT job.id, job.queue_id, job.attempts_remaining, job.extended, expiry.expires_at_ms, job.state
 FROM pinlater_expiries expiry FORCE INDEX (pinlater_expiries_due) STRAIGHT_JOIN pinlater_jobs job ON job.id = expiry.job_id
-WHERE expiry.expires_at_ms <= %s AND job.state IN (0, 4) ORDER BY expiry.expires_at_ms LIMIT %s FOR UPDATE SKIP LOCKED
+WHERE expiry.expires_at_ms <= %s AND job.state IN (0, 4, 8) ORDER BY expiry.expires_at_ms LIMIT %s FOR UPDATE SKIP LOCKED
 
 -- name: expired_ready
 -- How many of those that look ready have expired, and are left out.
 SELECT job.priority, COUNT(*) FROM pinlater_expiries expiry FORCE INDEX (pinlater_expiries_due)
     STRAIGHT_JOIN pinlater_jobs job ON job.id = expiry.job_id
-WHERE expiry.expires_at_ms <= %s AND job.queue_id = (SELECT id FROM pinlater_queues WHERE name = %s) AND job.state = 0
+WHERE expiry.expires_at_ms <= %s AND job.queue_id = (SELECT id FROM pinlater_queues WHERE name = %s) AND job.state IN (0, 8)
     AND job.run_after_ms <= %s GROUP BY job.priority
 
 -- name: put_results
@@ -931,3 +965,33 @@ SELECT value FROM pinlater_meta WHERE name = 'schema_version' LOCK IN SHARE MODE
 -- name: export_jobs
 -- The numbers that all jobs have are one text: drivers in Python take long over each value.
 SELECT CONCAT_WS(' ', {exported_numbers}), {exported_rest} FROM pinlater_jobs WHERE id > %s AND id <= %s ORDER BY id
+
+-- name: put_virtual_times
+INSERT IGNORE INTO pinlater_virtual_times (queue_id, priority, turn) VALUES /*rows*/
+
+-- name: put_turns
+INSERT INTO pinlater_turns (queue_id, priority, grp, turn, waits) VALUES /*rows*/
+ON DUPLICATE KEY UPDATE turn = VALUES(turn), waits = VALUES(waits)
+
+-- name: virtual_times
+SELECT priority, turn FROM pinlater_virtual_times WHERE queue_id = %s AND priority IN %s ORDER BY priority FOR UPDATE
+
+-- name: due_jobs
+SELECT id, run_after_ms, job_keys FROM pinlater_jobs FORCE INDEX (pinlater_jobs_order)
+WHERE queue_id = %s AND state = 0 AND priority = %s AND run_after_ms <= %s ORDER BY run_after_ms, id LIMIT %s
+FOR UPDATE SKIP LOCKED
+
+-- name: into_line
+UPDATE pinlater_jobs FORCE INDEX (PRIMARY) SET state = 8 WHERE id IN %s
+
+-- name: candidates_in_line
+SELECT {candidate} FROM pinlater_jobs FORCE INDEX (PRIMARY) WHERE id IN %s AND state = 8
+
+-- name: claim_in_line
+SELECT {candidate} FROM pinlater_jobs FORCE INDEX (PRIMARY) WHERE id IN %s AND state = 8 ORDER BY id FOR UPDATE SKIP LOCKED
+
+-- name: lines
+SELECT job_id, queue_id, priority, grp FROM pinlater_lines WHERE job_id IN %s
+
+-- name: remove_lines
+DELETE FROM pinlater_lines WHERE job_id IN %s

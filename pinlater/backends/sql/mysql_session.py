@@ -71,13 +71,15 @@ class MysqlSession(Session):
         self.run("allocate_revisions", (count,))
         return int(self.cursor.lastrowid) + 1
 
-    def queue_id_for_claim(self, queue: str, requests: Sequence[ClaimRequest], now_ms: int) -> int | None:
+    def queue_for_claim(
+        self, queue: str, requests: Sequence[ClaimRequest], now_ms: int
+    ) -> tuple[int | None, int | None]:
         priorities = {priority for request in requests for priority in request.priorities}
         rows = self.rows("queue_id_if_eligible", (tuple(priorities or {0}), now_ms, queue))
         if not rows:
             raise QueueNotFound.of(queue)
-        queue_id, eligible = rows[0]
-        return int(queue_id) if eligible else None
+        queue_id, has_groups, eligible = rows[0]
+        return (queue_id if eligible or has_groups else None), has_groups
 
     def allocate_ids(self, count: int, floor: int) -> int:
         self.run("allocate_ids", (floor, count))

@@ -215,6 +215,30 @@ CREATE TABLE IF NOT EXISTS pinlater_dropped (
     spot INTEGER NOT NULL
 );
 CREATE INDEX IF NOT EXISTS pinlater_dropped_spots ON pinlater_dropped (spot);
+-- Groups (group_lines.py), as in SQLite.
+CREATE TABLE IF NOT EXISTS pinlater_lines (
+    job_id BIGINT PRIMARY KEY,
+    queue_id INTEGER NOT NULL,
+    priority SMALLINT NOT NULL,
+    grp BYTEA NOT NULL,
+    run_after_ms BIGINT NOT NULL
+) WITH ({queue_storage});
+CREATE INDEX IF NOT EXISTS pinlater_lines_order ON pinlater_lines (queue_id, priority, grp, run_after_ms, job_id);
+CREATE TABLE IF NOT EXISTS pinlater_turns (
+    queue_id INTEGER NOT NULL,
+    priority SMALLINT NOT NULL,
+    grp BYTEA NOT NULL,
+    turn DOUBLE PRECISION NOT NULL,
+    waits SMALLINT NOT NULL,
+    PRIMARY KEY (queue_id, priority, grp)
+) WITH ({queue_storage});
+CREATE INDEX IF NOT EXISTS pinlater_turns_order ON pinlater_turns (queue_id, priority, waits, turn, grp);
+CREATE TABLE IF NOT EXISTS pinlater_virtual_times (
+    queue_id INTEGER NOT NULL,
+    priority SMALLINT NOT NULL,
+    turn DOUBLE PRECISION NOT NULL,
+    PRIMARY KEY (queue_id, priority)
+) WITH ({queue_storage});
 -- Processes that wait for jobs of a queue (postgres_notifications.py).
 CREATE TABLE IF NOT EXISTS pinlater_subscribers (
     queue_id INTEGER NOT NULL,
@@ -314,12 +338,21 @@ SELECT %s, COUNT(*) FROM (SELECT 1 FROM pinlater_jobs
     WHERE queue_id = (SELECT id FROM pinlater_queues WHERE name = %s)
         AND state = 0 AND priority = %s AND run_after_ms <= %s AND run_after_ms >= %s LIMIT %s) AS eligible
 
+-- name: in_line_in_priority
+SELECT %s, COUNT(*) FROM (SELECT 1 FROM pinlater_jobs
+    WHERE queue_id = (SELECT id FROM pinlater_queues WHERE name = %s) AND state = 8 AND priority = %s LIMIT %s) AS eligible
+
 -- name: next_due_in_priority
 SELECT queue.name, (SELECT run_after_ms FROM pinlater_jobs
     WHERE queue_id = queue.id AND state = 0 AND priority = %s AND run_after_ms >= wanted.begins_ms
-    ORDER BY run_after_ms LIMIT 1)
+    ORDER BY run_after_ms LIMIT 1), (SELECT 1 FROM pinlater_virtual_times turns WHERE turns.queue_id = queue.id LIMIT 1)
 FROM unnest(%s::TEXT[], %s::BIGINT[]) AS wanted (name, begins_ms)
     JOIN pinlater_queues queue ON queue.name = wanted.name
+
+-- name: next_in_line_in_priority
+SELECT queue.name, (SELECT run_after_ms FROM pinlater_jobs
+    WHERE queue_id = queue.id AND state = 8 AND priority = %s ORDER BY run_after_ms LIMIT 1)
+FROM pinlater_queues queue WHERE queue.name = ANY(%s)
 
 -- name: dead_rows
 SELECT pg_stat_get_dead_tuples('pinlater_jobs'::regclass)
@@ -726,15 +759,15 @@ SELECT serialize_key, waiting, since_ms FROM pinlater_blocked ORDER BY waiting D
 SELECT serialize_key, waiting, since_ms FROM pinlater_blocked ORDER BY since_ms LIMIT %s
 
 -- name: expired_jobs
-SELECT job.id, job.queue_id, job.attempts_remaining, job.extended, expiry.expires_at_ms
+SELECT job.id, job.queue_id, job.attempts_remaining, job.extended, expiry.expires_at_ms, job.state
 FROM pinlater_expiries expiry JOIN pinlater_jobs job ON job.id = expiry.job_id
-WHERE expiry.expires_at_ms <= %s AND job.state IN (0, 4) ORDER BY expiry.expires_at_ms LIMIT %s FOR UPDATE SKIP LOCKED
+WHERE expiry.expires_at_ms <= %s AND job.state IN (0, 4, 8) ORDER BY expiry.expires_at_ms LIMIT %s FOR UPDATE SKIP LOCKED
 
 -- name: expired_ready
 -- How many of those that look ready have expired, and are left out.
 SELECT job.priority, COUNT(*) FROM pinlater_expiries expiry
     JOIN pinlater_jobs job ON job.id = expiry.job_id
-WHERE expiry.expires_at_ms <= %s AND job.queue_id = (SELECT id FROM pinlater_queues WHERE name = %s) AND +job.state = 0
+WHERE expiry.expires_at_ms <= %s AND job.queue_id = (SELECT id FROM pinlater_queues WHERE name = %s) AND +job.state IN (0, 8)
     AND job.run_after_ms <= %s GROUP BY job.priority
 
 -- name: results
@@ -818,3 +851,26 @@ DELETE FROM pinlater_subscribers WHERE until < clock_timestamp() - %s * INTERVAL
 SELECT COUNT(pg_notify(%s, %s || queue.name)) FROM pinlater_queues queue
 WHERE queue.id = ANY(%s) AND EXISTS (SELECT 1 FROM pinlater_subscribers subscriber
     WHERE subscriber.queue_id = queue.id AND subscriber.process <> %s AND subscriber.until > clock_timestamp())
+
+-- name: virtual_times
+SELECT priority, turn FROM pinlater_virtual_times WHERE queue_id = %s AND priority = ANY(%s) ORDER BY priority FOR UPDATE
+
+-- name: due_jobs
+SELECT id, run_after_ms, job_keys FROM pinlater_jobs
+WHERE queue_id = %s AND state = 0 AND priority = %s AND run_after_ms <= %s ORDER BY run_after_ms, id LIMIT %s
+FOR UPDATE SKIP LOCKED
+
+-- name: into_line
+UPDATE pinlater_jobs SET state = 8 WHERE id = ANY(%s)
+
+-- name: candidates_in_line
+SELECT {candidate} FROM pinlater_jobs WHERE id = ANY(%s) AND state = 8
+
+-- name: claim_in_line
+SELECT {candidate} FROM pinlater_jobs WHERE id = ANY(%s) AND state = 8 ORDER BY id FOR UPDATE SKIP LOCKED
+
+-- name: lines
+SELECT job_id, queue_id, priority, grp FROM pinlater_lines WHERE job_id = ANY(%s)
+
+-- name: remove_lines
+DELETE FROM pinlater_lines WHERE job_id = ANY(%s)

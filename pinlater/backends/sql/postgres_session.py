@@ -239,11 +239,13 @@ class PostgresSession(Session):
         """As of the last second."""
         return int(self.rows("dead_rows")[0][0])
 
-    def queue_id_for_claim(self, queue: str, requests: Sequence[ClaimRequest], now_ms: int) -> int | None:
-        queue_id = super().queue_id_for_claim(queue, requests, now_ms)
+    def queue_for_claim(
+        self, queue: str, requests: Sequence[ClaimRequest], now_ms: int
+    ) -> tuple[int | None, int | None]:
+        queue_id, has_groups = super().queue_for_claim(queue, requests, now_ms)
         if self._marks and queue_id is not None:
             self._marks.named(queue, queue_id)
-        return queue_id
+        return queue_id, has_groups
 
     def begins_ms(self, queue: str, priority: int) -> tuple[int, ...]:
         return (self._marks.begins_of_name_ms(queue, priority),)

@@ -13,6 +13,7 @@ from pinlater.backends.sql.extensions import extensions, load_tags
 from pinlater.backends.sql.held_references import kept_result, stored_at
 from pinlater.backends.sql.records import (
     CANCELLED,
+    IN_LINE,
     INFO,
     REFERENCE_BIT,
     REPLAYED,
@@ -77,6 +78,8 @@ def _add_extensions(session: Session, rows: Iterable[Row], infos: Mapping[int, J
             info.progress = JobProgress(each.fraction, each.progress or "", each.progress_at_ms)
         if each.tags:
             info.tags = load_tags(each.tags)
+        if each.keys.group:
+            info.group = each.keys.group.decode()
 
 
 def results(
@@ -131,11 +134,12 @@ def _bounds(future: bool, now_ms: int) -> tuple[int, int]:
 
 def count(session: Session, queue: str, state: JobState, priorities: Sequence[int], future: bool, now_ms: int) -> int:
     session.snapshot()
-    queue_id = session.queue_id(queue)
+    queue_id, has_groups = session.queue_with_groups(queue)
     between = _bounds(future, now_ms)
     return sum(
         int(session.rows("count_between", (queue_id, each, priority, *between))[0][0])
         for each in STATES_OF[state]
+        if each != IN_LINE or has_groups
         for priority in priorities
     )
 
@@ -143,7 +147,7 @@ def count(session: Session, queue: str, state: JobState, priorities: Sequence[in
 def scan(session: Session, queue: str, request: ScanRequest, now_ms: int) -> list[JobInfo]:
     """The places in each priority, merged; only then the rows, and the bodies that fit."""
     session.snapshot()
-    queue_id = session.queue_id(queue)
+    queue_id, has_groups = session.queue_with_groups(queue)
     bounds = _bounds(request.future, now_ms)
     if request.tag:
         ids = _tagged(session, queue_id, request, bounds)
@@ -151,6 +155,7 @@ def scan(session: Session, queue: str, request: ScanRequest, now_ms: int) -> lis
         places = [
             _places(session, (queue_id, int(state), priority), bounds, request.after, request.limit)
             for state in request.states
+            if state != IN_LINE or has_groups
             for priority in request.priorities
         ]
         ids = [job_id for _, job_id in islice(merge(*places), request.limit)]
@@ -222,7 +227,7 @@ NOTHING = LevelCounts(0, 0, 0, 0, 0, None)
 BEHIND_ALL_IDS = 2**53
 LEVEL_COUNTS = {
     **{0: "scheduled", 1: "in_progress", 2: "succeeded", 3: "failed"},
-    **{WAITING: "waiting", CANCELLED: "cancelled", REPLAYED: "replayed"},
+    **{WAITING: "waiting", CANCELLED: "cancelled", REPLAYED: "replayed", IN_LINE: "ready"},
 }
 """What the jobs of a state count as; of PENDING ones, those that are not ready."""
 
@@ -331,7 +336,7 @@ def _counted(
 
 def _add(levels: dict[int, LevelCounts], piece: Piece, count: int, oldest_ms: int | None, now_ms: int) -> None:
     level = levels.get(piece.priority, NOTHING)
-    if piece.state == JobState.PENDING and piece.low_ms <= now_ms:
+    if piece.state == IN_LINE or (piece.state == JobState.PENDING and piece.low_ms <= now_ms):
         oldest = min((each for each in (level.oldest_ready_ms, oldest_ms) if each is not None), default=None)
         levels[piece.priority] = level._replace(ready=level.ready + count, oldest_ready_ms=oldest)
     else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from pinlater.backends.base import (
     SLICE_BYTES,
@@ -15,15 +15,28 @@ from pinlater.backends.base import (
     JobKey,
     UnrenewedClaim,
 )
-from pinlater.backends.sql.attempts import REMAINING, RUN_AFTER, ack, claims_fresh, claims_standing, to_pending
+from pinlater.backends.sql.attempts import EXTENDED as FLAGS
+from pinlater.backends.sql.attempts import (
+    ID,
+    PRIORITY,
+    REMAINING,
+    RUN_AFTER,
+    ack,
+    claims_fresh,
+    claims_standing,
+    to_pending,
+)
 from pinlater.backends.sql.chains import Freed
 from pinlater.backends.sql.coordination import room_for_claims
 from pinlater.backends.sql.extensions import extensions
+from pinlater.backends.sql.group_lines import Turns, give_turns_back, leave
 from pinlater.backends.sql.held_references import hold
 from pinlater.backends.sql.records import (
     CANDIDATE,
     EXPIRES,
+    IN_LINE,
     OWN_TIMEOUT,
+    SHOWN,
     STATES_OF,
     TIERED,
     WAITING,
@@ -102,18 +115,27 @@ def count_ready(session: Session, queue: str, priorities: Sequence[int], limit: 
     pieces += [session.statements["ready_in_priority"]] * len(priorities)
     text = "\nUNION ALL\n".join(pieces)
     session.cursor.execute(text, (queue, now_ms, *_values_of_priorities(session, queue, priorities, limit, now_ms)))
-    counts = dict(session.cursor.fetchall())
+    counts: dict[int, int] = dict(session.cursor.fetchall())
     if not counts[0]:
         raise QueueNotFound.of(queue)
-    if not counts[ANY_EXPIRED]:
+    has_groups = counts[0] == HAS_GROUPS
+    if not (counts[ANY_EXPIRED] or has_groups):
         return [counts[priority] for priority in priorities]
     expired: dict[int, int] = dict(session.rows("expired_ready", (now_ms, queue, now_ms)))
     # expired jobs stand among the first: count as many more, and take them off
     behind = limit + max(expired.values(), default=0)
     session.cursor.execute(text, (queue, now_ms, *_values_of_priorities(session, queue, priorities, behind, now_ms)))
     counts = dict(session.cursor.fetchall())
+    if has_groups and priorities:
+        text = "\nUNION ALL\n".join([session.statements["in_line_in_priority"]] * len(priorities))
+        session.cursor.execute(text, [value for each in priorities for value in (each, queue, each, behind)])
+        for priority, count in session.cursor.fetchall():
+            counts[priority] += count
     return [min(limit, max(0, counts[priority] - expired.get(priority, 0))) for priority in priorities]
 
+
+HAS_GROUPS = 2
+"""What the count of the queue itself says where its jobs have groups."""
 
 ANY_EXPIRED = -1
 """What the count of expired jobs stands under, beside those of priorities."""
@@ -138,8 +160,16 @@ def next_due(session: Session, queues: Sequence[str], priorities: Sequence[int])
     names = sorted(set(queues))
     values = [value for each in priorities for value in (each, *session.bound_queues(names, each))]
     session.cursor.execute("\nUNION ALL\n".join(pieces), values)
+    found = session.cursor.fetchall()
+    rows = [(queue, time_ms) for queue, time_ms, _ in found]
+    in_groups = sorted({queue for queue, _, has_groups in found if has_groups})
+    if in_groups:
+        pieces = [session.statements["next_in_line_in_priority"]] * len(priorities)
+        values = [value for each in priorities for value in (each, session.bound_texts(in_groups))]
+        session.cursor.execute("\nUNION ALL\n".join(pieces), values)
+        rows += session.cursor.fetchall()
     earliest: dict[str, int | None] = {}
-    for queue, time_ms in session.cursor.fetchall():
+    for queue, time_ms in rows:
         known = (each_ms for each_ms in (earliest.get(queue), time_ms) if each_ms is not None)
         earliest[queue] = min(known, default=None)
     return earliest
@@ -149,13 +179,16 @@ def claim(
     session: Session, queue: str, requests: Sequence[ClaimRequest], now_ms: int, enforce_quota: bool
 ) -> list[list[DequeuedJob]]:
     """Requests for the same priorities, which joined calls mostly are, share a select."""
-    queue_id = session.queue_id_for_claim(queue, requests, now_ms)
+    queue_id, has_groups = session.queue_for_claim(queue, requests, now_ms)
     room = room_for_claims(session, queue_id) if enforce_quota and queue_id is not None else NO_CAP
     if queue_id is None or room == 0:
         return [[] for _ in requests]
     handed_out: list[list[DequeuedJob]] = []
-    for group in _groups(requests):
-        batches = _batches(session, queue_id, group, now_ms, room)
+    turns = Turns(session, queue_id) if has_groups else None
+    for group in _alike(requests):
+        batches = _batches(session, queue_id, group, now_ms, room, turns)
+        if turns is not None:
+            turns.serve({row[0] for batch in batches for row in batch})
         room -= sum(map(len, batches))
         from_ms = now_ms + group[0].spare_ms
         served = group[: len(batches)]
@@ -182,7 +215,7 @@ def ack_and_claim(
     return outcomes, claim(session, queue, requests, now_ms, enforce_quota)
 
 
-def _groups(requests: Sequence[ClaimRequest]) -> Iterator[list[ClaimRequest]]:
+def _alike(requests: Sequence[ClaimRequest]) -> Iterator[list[ClaimRequest]]:
     """Requests that follow each other, are for the same priorities and begin their claims at the same time, and do not
     come to too many jobs at a time.
     """
@@ -203,9 +236,16 @@ def _groups(requests: Sequence[ClaimRequest]) -> Iterator[list[ClaimRequest]]:
 
 
 def _batches(
-    session: Session, queue_id: int, group: Sequence[ClaimRequest], now_ms: int, room: int = NO_CAP
+    session: Session,
+    queue_id: int,
+    group: Sequence[ClaimRequest],
+    now_ms: int,
+    room: int = NO_CAP,
+    turns: Turns | None = None,
 ) -> list[Sequence[Row]]:
-    """Reads a few candidates first, and more only where all of those are handed out.
+    """Rows of candidates for each request; `turns` gives them where the jobs of the queue have groups.
+
+    Reads a few candidates first, and more only where all of those are handed out.
 
     A candidate is locked, and others cannot claim it meanwhile; and MySQL reads even the large bodies that are not
     asked for. Where bodies are so large that few fit, that must not be a whole limit's worth.
@@ -214,7 +254,7 @@ def _batches(
     wanted = min(limit, FIRST_LOOK)
     passed_over = 0
     while True:
-        found = session.candidates(queue_id, group[0].priorities, wanted + passed_over, now_ms)
+        found = (turns or session).candidates(queue_id, group[0].priorities, wanted + passed_over, now_ms)
         rows = _without_expired(session, found, now_ms)
         batches = list(deal(rows[:wanted], group))
         if len(rows) < wanted and len(found) == wanted + passed_over < wanted + MOST_PASSED_OVER:
@@ -323,6 +363,7 @@ def claim_listed(
     """The jobs are locked before the quota, as by acks with a claim: else the two could wait for each other."""
     queue_id = session.queue_id(queue)
     rows = {row[0]: row for row in session.rows_of("listed", (queue_id,), sorted({job.id for job in jobs}))}
+    states = {job_id: row[-1] for job_id, row in rows.items()}
     room = room_for_claims(session, queue_id) if enforce_quota else NO_CAP
     alive = {row[0] for row in _without_expired(session, list(rows.values()), now_ms)}
     room_bytes = min(request.max_bytes, SLICE_BYTES)
@@ -350,6 +391,7 @@ def claim_listed(
             batch.append(tuple(row))
             rows[job.id] = (*row, _IN_PROGRESS)
         outcomes.append(outcome)
+    leave(session, [row[0] for row in batch if states[row[0]] == IN_LINE])
     batches, from_ms = [batch], now_ms + request.spare_ms
     own_ms = _own_timeouts(session, [request], batches)
     _put_under_claims(session, [request], batches, from_ms, own_ms)
@@ -367,14 +409,28 @@ _NOT_PENDING = {None: ClaimOutcome.NOT_FOUND, _IN_PROGRESS: ClaimOutcome.IN_PROG
 def peek(
     session: Session, queue: str, priorities: Sequence[int], limit: int, max_bytes: int, now_ms: int
 ) -> list[DequeuedJob]:
-    (rows,) = _batches(session, session.queue_id(queue), [ClaimRequest("", limit, priorities, 0, max_bytes)], now_ms)
+    request = ClaimRequest("", limit, priorities, 0, max_bytes)
+    queue_id, has_groups = session.queue_with_groups(queue)
+    turns = Turns(session, queue_id, looks=True) if has_groups else None
+    (rows,) = _batches(session, queue_id, [request], now_ms, turns=turns)
     large = _large_bodies(session, rows)
     descriptors = Descriptors(queue, session.shard_id)
     return dequeued_jobs(rows, large, descriptors, "", 0)
 
 
 def requeue(session: Session, freed: Freed, queue: str, claims: Sequence[ClaimKey], now_ms: int) -> int:
-    return to_pending(session, claims_standing(session, queue, claims).values(), now_ms, freed)
+    return _requeue(session, claims_standing(session, queue, claims).values(), now_ms, freed)
+
+
+def _requeue(session: Session, rows: Collection[Row], now_ms: int, freed: Freed) -> int:
+    """As `to_pending`; the turns of the jobs' groups go back."""
+    some = [row[ID] for row in rows if row[FLAGS] and row[FLAGS] & SHOWN]
+    known = extensions(session, some).values() if some else ()
+    priorities = {row[ID]: row[PRIORITY] for row in rows}
+    give_turns_back(
+        session, [(each.queue_id, priorities[each.job_id], each.keys.group) for each in known if each.keys.group]
+    )
+    return to_pending(session, rows, now_ms, freed)
 
 
 def requeue_undelivered(
@@ -393,4 +449,4 @@ def requeue_undelivered(
         if times <= UNDELIVERED_IN_A_ROW:
             session.run("put_undelivered", (job_id, times, *now))
             back.append(job_id)
-    return to_pending(session, [fresh[job_id] for job_id in back], now_ms, freed)
+    return _requeue(session, [fresh[job_id] for job_id in back], now_ms, freed)

@@ -24,9 +24,9 @@ NEW_JOB = (
 OWN_TIMEOUT, EXPIRES, HAS_ENTRY, IN_CHAIN, STOPPING, SHOWN, HAS_WINDOW, TIERED = 1, 2, 4, 8, 16, 32, 64, -128
 """The bits of a job's `extended`: what it has in other tables, so that nobody looks there in vain. A claim time-out of
 its own; an expiry; a dedupe key or a send id; a serialize key; a request to stop, or of one that ended a row in
-`pinlater_cancelled`; something to show (progress, or the
-keys of a dead letter, tags); an entry that counts beyond the job's end; a reference in place of its body, the sign of
-the column's byte. NULL: nothing, as of nearly all jobs.
+`pinlater_cancelled`; something to show (progress, or the keys of a dead letter, tags, a group); an entry that counts
+beyond the job's end; a reference in place of its body, the sign of the column's byte. NULL: nothing, as of nearly all
+jobs.
 
 All bits are taken. HAS_WINDOW without HAS_ENTRY says that there are tags: with HAS_ENTRY what a job has is read at its
 removal in any case.
@@ -36,6 +36,7 @@ REFERENCE_BIT = 1 << 31
 """In the size of a result: it is a reference, and the rest is the size of what it refers to."""
 
 WAITING, CANCELLED, REPLAYED = int(StoredState.WAITING), int(StoredState.CANCELLED), int(StoredState.REPLAYED)
+IN_LINE = int(StoredState.IN_LINE)
 """Plain numbers, as all that is given to a driver."""
 
 STATES_OF = {state: tuple(map(int, stored)) for state, stored in STORED_STATES.items()}

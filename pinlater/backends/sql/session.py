@@ -70,9 +70,19 @@ class Session(ABC):
             raise QueueNotFound.of(queue)
         return int(rows[0][0])
 
-    def queue_id_for_claim(self, queue: str, requests: Sequence[ClaimRequest], now_ms: int) -> int | None:
-        """The queue's id. QueueNotFound; a subclass may give None for a queue that has nothing eligible."""
-        return self.queue_id(queue)
+    def queue_for_claim(
+        self, queue: str, requests: Sequence[ClaimRequest], now_ms: int
+    ) -> tuple[int | None, int | None]:
+        """As `queue_with_groups`; a subclass may give None for the id of a queue that has nothing eligible."""
+        return self.queue_with_groups(queue)
+
+    def queue_with_groups(self, queue: str) -> tuple[int, int | None]:
+        """The queue's id, and whether its jobs have groups. QueueNotFound."""
+        rows = self.rows("queue_with_groups", (queue,))
+        if not rows:
+            raise QueueNotFound.of(queue)
+        queue_id, has_groups = rows[0]
+        return queue_id, has_groups
 
     def remove(self, ids: Sequence[int]) -> int:
         """Remove jobs that this transaction has locked, with their links; how many."""

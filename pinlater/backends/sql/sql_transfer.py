@@ -12,6 +12,7 @@ from pinlater.backends.sql.imported_rows import STATE_KIND, STATE_NAME, drop_sta
 from pinlater.backends.sql.session import Session
 from pinlater.backends.store_transfer import (
     EXTENDED,
+    GROUPS,
     IMPORTING,
     LEASES,
     MARK_STEP,
@@ -25,7 +26,7 @@ from pinlater.backends.store_transfer import (
     store_facts,
 )
 
-_VERSIONS = {PLAIN: 2, EXTENDED: 3, REFERENCES: 4}
+_VERSIONS = {PLAIN: 2, EXTENDED: 3, REFERENCES: 4, GROUPS: 5}
 _BLOCKS_AHEAD = 4
 _TABLES = (
     *("jobs", "links", "extensions", "tags", "keys", "chains", "waiting", "blocked", "barriers", "expiries"),
@@ -41,6 +42,9 @@ _TABLES = (
         "notes",
         "buckets",
         "queues",
+        "lines",
+        "turns",
+        "virtual_times",
     ),
 )
 

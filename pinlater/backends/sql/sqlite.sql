@@ -213,6 +213,31 @@ CREATE TABLE IF NOT EXISTS pinlater_dropped (
     spot INTEGER NOT NULL
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS pinlater_dropped_spots ON pinlater_dropped (spot);
+-- Groups (group_lines.py): the lines in which due jobs wait, the turns of groups, and the virtual time of each priority.
+-- `waits`: whether the group has a job in line.
+CREATE TABLE IF NOT EXISTS pinlater_lines (
+    job_id INTEGER PRIMARY KEY,
+    queue_id INTEGER NOT NULL,
+    priority INTEGER NOT NULL,
+    grp BLOB NOT NULL,
+    run_after_ms INTEGER NOT NULL
+);
+CREATE INDEX IF NOT EXISTS pinlater_lines_order ON pinlater_lines (queue_id, priority, grp, run_after_ms);
+CREATE TABLE IF NOT EXISTS pinlater_turns (
+    queue_id INTEGER NOT NULL,
+    priority INTEGER NOT NULL,
+    grp BLOB NOT NULL,
+    turn REAL NOT NULL,
+    waits INTEGER NOT NULL,
+    PRIMARY KEY (queue_id, priority, grp)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS pinlater_turns_order ON pinlater_turns (queue_id, priority, waits, turn, grp);
+CREATE TABLE IF NOT EXISTS pinlater_virtual_times (
+    queue_id INTEGER NOT NULL,
+    priority INTEGER NOT NULL,
+    turn REAL NOT NULL,
+    PRIMARY KEY (queue_id, priority)
+) WITHOUT ROWID;
 
 -- name: upgrade
 -- Indexes of version 1.
@@ -296,12 +321,21 @@ SELECT ?, COUNT(*) FROM (SELECT 1 FROM pinlater_jobs
     WHERE queue_id = (SELECT id FROM pinlater_queues WHERE name = ?)
         AND state = 0 AND priority = ? AND run_after_ms <= ? LIMIT ?)
 
+-- name: in_line_in_priority
+SELECT ?, COUNT(*) FROM (SELECT 1 FROM pinlater_jobs
+    WHERE queue_id = (SELECT id FROM pinlater_queues WHERE name = ?) AND state = 8 AND priority = ? LIMIT ?)
+
 -- name: any_expired
 SELECT -1, COUNT(*) FROM (SELECT 1 FROM pinlater_expiries WHERE expires_at_ms <= ? LIMIT 1)
 
 -- name: next_due_in_priority
 SELECT queue.name, (SELECT run_after_ms FROM pinlater_jobs INDEXED BY pinlater_jobs_order
-    WHERE queue_id = queue.id AND state = 0 AND priority = ? ORDER BY run_after_ms LIMIT 1)
+    WHERE queue_id = queue.id AND state = 0 AND priority = ? ORDER BY run_after_ms LIMIT 1), (SELECT 1 FROM pinlater_virtual_times turns WHERE turns.queue_id = queue.id LIMIT 1)
+FROM pinlater_queues queue WHERE queue.name IN (SELECT value FROM json_each(?))
+
+-- name: next_in_line_in_priority
+SELECT queue.name, (SELECT run_after_ms FROM pinlater_jobs INDEXED BY pinlater_jobs_order
+    WHERE queue_id = queue.id AND state = 8 AND priority = ? ORDER BY run_after_ms LIMIT 1)
 FROM pinlater_queues queue WHERE queue.name IN (SELECT value FROM json_each(?))
 
 -- name: candidates
@@ -691,15 +725,15 @@ SELECT serialize_key, waiting, since_ms FROM pinlater_blocked INDEXED BY pinlate
 SELECT serialize_key, waiting, since_ms FROM pinlater_blocked INDEXED BY pinlater_blocked_since ORDER BY since_ms LIMIT ?
 
 -- name: expired_jobs
-SELECT job.id, job.queue_id, job.attempts_remaining, job.extended, expiry.expires_at_ms
+SELECT job.id, job.queue_id, job.attempts_remaining, job.extended, expiry.expires_at_ms, job.state
 FROM pinlater_expiries expiry INDEXED BY pinlater_expiries_due CROSS JOIN pinlater_jobs job ON job.id = expiry.job_id
-WHERE expiry.expires_at_ms <= ? AND job.state IN (0, 4) ORDER BY expiry.expires_at_ms LIMIT ?
+WHERE expiry.expires_at_ms <= ? AND job.state IN (0, 4, 8) ORDER BY expiry.expires_at_ms LIMIT ?
 
 -- name: expired_ready
 -- How many of those that look ready have expired, and are left out.
 SELECT job.priority, COUNT(*) FROM pinlater_expiries expiry INDEXED BY pinlater_expiries_due
     CROSS JOIN pinlater_jobs job ON job.id = expiry.job_id
-WHERE expiry.expires_at_ms <= ? AND job.queue_id = (SELECT id FROM pinlater_queues WHERE name = ?) AND job.state = 0
+WHERE expiry.expires_at_ms <= ? AND job.queue_id = (SELECT id FROM pinlater_queues WHERE name = ?) AND job.state IN (0, 8)
     AND job.run_after_ms <= ? GROUP BY job.priority
 
 -- name: results
@@ -769,3 +803,25 @@ SELECT value FROM pinlater_meta WHERE name = 'schema_version'
 
 -- name: schema_version_for_change
 SELECT value FROM pinlater_meta WHERE name = 'schema_version'
+
+-- name: virtual_times
+SELECT priority, turn FROM pinlater_virtual_times WHERE queue_id = ? AND priority IN (SELECT value FROM json_each(?))
+
+-- name: due_jobs
+SELECT id, run_after_ms, job_keys FROM pinlater_jobs INDEXED BY pinlater_jobs_order
+WHERE queue_id = ? AND state = 0 AND priority = ? AND run_after_ms <= ? ORDER BY run_after_ms, id LIMIT ?
+
+-- name: into_line
+UPDATE pinlater_jobs NOT INDEXED SET state = 8 WHERE id IN (SELECT value FROM json_each(?))
+
+-- name: candidates_in_line
+SELECT {candidate} FROM pinlater_jobs NOT INDEXED WHERE state = 8 AND id IN (SELECT value FROM json_each(?))
+
+-- name: claim_in_line
+SELECT {candidate} FROM pinlater_jobs NOT INDEXED WHERE state = 8 AND id IN (SELECT value FROM json_each(?))
+
+-- name: lines
+SELECT job_id, queue_id, priority, grp FROM pinlater_lines WHERE job_id IN (SELECT value FROM json_each(?))
+
+-- name: remove_lines
+DELETE FROM pinlater_lines WHERE job_id IN (SELECT value FROM json_each(?))

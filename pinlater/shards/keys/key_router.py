@@ -60,11 +60,8 @@ class Homes(Protocol):
     async def begin(self) -> HomeTable:
         """Make the first record, or learn of the one that another process made. NothingStored: not now."""
 
-    def check(self) -> None:
-        """KeysNotYet: a live process of the cluster does not know keys."""
-
-    def check_tags(self) -> None:
-        """TagsNotYet: a live process of the cluster does not know tags."""
+    def check(self, feature: str = ...) -> None:
+        """KeysNotYet, TagsNotYet, GroupsNotYet: a live process of the cluster does not know this, keys unless said."""
 
     async def catch_up(self, handle: ShardHandle) -> None:
         """Learn what this shard knows of homes and queues, and tell it what it does not. Raises nothing."""
@@ -90,9 +87,7 @@ class FixedHomes:
     async def begin(self) -> HomeTable:
         raise NoHealthyShards("no shard is known yet", retry_after_ms=1_000)
 
-    def check(self) -> None: ...
-
-    def check_tags(self) -> None: ...
+    def check(self, feature: str = "") -> None: ...
 
     async def catch_up(self, handle: ShardHandle) -> None: ...
 

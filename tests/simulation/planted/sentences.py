@@ -104,7 +104,7 @@ WHY: Mapping[str, tuple[str, ...]] = {
         "sqlite admin: if not (row[3] or 0) & STOPPING: -> if True:",
     ),
     "a job that waits then expires when its turn comes, and how soon it does is not judged": (
-        "sqlite expired_jobs: job.state IN (0, 4) -> job.state IN (0)",
+        "sqlite expired_jobs: job.state IN (0, 4, 8) -> job.state IN (0, 8)",
     ),
     "a letter whose key another one has is then not retried, and which jobs a retry leaves alone is not judged": (
         "sqlite admin: if flags & COUNTS_AGAIN] -> ]",

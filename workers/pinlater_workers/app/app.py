@@ -116,6 +116,7 @@ class App:
         `expires`: a job that has not begun this long after it is due fails. `claim_timeout`: how long a claim of a job
         holds, unless its dequeue asks for another time. `keep_result`: the returned value is kept for callers.
         `tags`: up to 10 texts on each job, by which people find and change such jobs, as in ("tenant:7",).
+        `group`: likewise; the groups of a queue, as its tenants, have fair shares of its hand-outs.
 
         `cron`, as in "0 3 * * *", in `timezone` (UTC by default), or `every`, as in "10m": the cluster enqueues it
         again and again, without arguments, once the schedule is applied: `pinlater-worker --apply-schedules`.

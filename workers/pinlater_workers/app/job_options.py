@@ -37,6 +37,7 @@ class RawJobOptions(TypedDict, total=False):
     expires: Duration | None
     claim_timeout: Duration | None
     tags: Sequence[str]
+    group: KeyOption | None
 
 
 class JobOptions(RawJobOptions, total=False):

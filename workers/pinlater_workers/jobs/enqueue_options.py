@@ -55,9 +55,10 @@ class OptionArguments(TypedDict, total=False):
     claim_timeout: Delay | None
     keep_result: bool | None
     tags: Sequence[str] | None
+    group: KeyOption | None
 
 
-_OF_KEYS = ("unique", "unique_for", "on_duplicate", "serialize", "expires", "claim_timeout", "tags")
+_OF_KEYS = ("unique", "unique_for", "on_duplicate", "serialize", "expires", "claim_timeout", "tags", "group")
 
 
 class EnqueueOptions(Generic[P]):
@@ -141,7 +142,7 @@ class EnqueueOptions(Generic[P]):
             if not given.get("unique", job_type.unique):
                 refuse_without_unique(given, where)
             fields = read_table({name: JOB_KEYS[name] for name in _OF_KEYS}, given, where)
-            for name in ("unique", "serialize"):
+            for name in ("unique", "serialize", "group"):
                 if fields.get(name):
                     fields[name] = job_type.key_template(name, fields[name])
         except ConfigurationError as error:
@@ -242,6 +243,7 @@ class EnqueueOptions(Generic[P]):
             dedupe_for_ms=int(window_s) if window_s == KEPT else round(window_s * 1000),
             expires_at_ms=expires_at_ms,
             tags=extension.get("tags", settings.tags),
+            group=checked_size(job_type.name, "group", _key(extension.get("group", job_type.group), args, kwargs)),
         )
 
     def _checked(self, jobs: Sequence[Job], handles: list[HandleT]) -> list[HandleT]:

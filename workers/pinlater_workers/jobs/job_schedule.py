@@ -22,6 +22,7 @@ def schedule_of(job_type: JobType, made_by: str = "") -> Schedule | None:
         headers = {TAGS_HEADER: "\n".join(settings.tags)} if settings.tags and not job_type.is_raw else {}
         body = job_type.write_body((b"",) if job_type.is_raw else (), {}, headers)
         key = (job_type.serialize.key((), {}) or "") if job_type.serialize else ""
+        group = (job_type.group.key((), {}) or "") if job_type.group else ""
     except ArgumentsInvalid as error:
         raise ConfigurationError(
             f"job {job_type.name!r} has a schedule, and cannot be called without arguments; give them defaults, or let "
@@ -41,6 +42,7 @@ def schedule_of(job_type: JobType, made_by: str = "") -> Schedule | None:
         jitter_ms=round(settings.jitter_s * 1000),
         made_by=made_by,
         tags=settings.tags,
+        group=group,
     )
 
 

@@ -84,8 +84,9 @@ class JobType:
         self._settings = settings
         self.unique = self._template("unique", settings.unique)
         self.serialize = self._template("serialize", settings.serialize)
+        self.group = self._template("group", settings.group)
         has_times = settings.expires_s is not None or settings.claim_timeout_s is not None
-        self.extends = bool(self.unique or self.serialize or has_times or settings.tags)
+        self.extends = bool(self.unique or self.serialize or self.group or has_times or settings.tags)
         """Whether its jobs have keys, an expiry or another option that few jobs have."""
         self._results: ResultCodec | None = None
         self.keeps = settings.keep_result
@@ -96,7 +97,7 @@ class JobType:
         return self.key_template(what, option) if option else None
 
     def key_template(self, what: str, option: KeyOption) -> KeyTemplate:
-        """Return the template of a key; `what`: unique or serialize. ConfigurationError: it names no argument."""
+        """Return the template of a key; `what`: the option. ConfigurationError: it names no argument."""
         if self.is_raw and isinstance(option, str):
             raise ConfigurationError(
                 f"job {self.name!r} is raw, and {what} is the template {option!r}; allowed: a function of the body"
@@ -189,8 +190,8 @@ class JobType:
         `delay`: seconds, a text as in "5m", or a timedelta; `run_after`: an aware datetime, or milliseconds since 1970.
         `priority`, `queue`, `attempts`: others than the type's. `headers`: texts that travel with the job, which
         middleware sees. `unique`, `unique_for`, `on_duplicate`, `serialize`, `expires`, `claim_timeout`, `keep_result`,
-        `tags`: as for `App.job`, in place of the type's; unique=False and serialize=False for no key, and `expires` may
-        be an aware datetime. ValueError: what cannot be.
+        `tags`, `group`: as for `App.job`, in place of the type's; False for no key or group, and `expires` may be an
+        aware datetime. ValueError: what cannot be.
         """
         return TypedOptions(self, **options)
 

@@ -60,7 +60,7 @@ class JobSettings:
     the function; None: it takes one job. `batch_wait_s`: how long the first of a batch waits for others.
     `unique`, `serialize`: what makes the keys of a job, None: none. `unique_for_s`: how long after its end no second
     job of the key comes into being; KEPT: as long as it is kept. `expires_s`: counts from when it is due. `tags`: of
-    each job, for those who look for it.
+    each job, for those who look for it. `group`: what makes the group of a job, None: none.
     `cron` in `timezone`, or `every_s`: its schedule, which `pinlater-worker schedules --apply` brings to the cluster.
     """
 
@@ -84,6 +84,7 @@ class JobSettings:
     claim_timeout_s: float | None = None
     keep_result: bool = False
     tags: tuple[str, ...] = ()
+    group: KeyOption | None = None
     cron: str = ""
     timezone: str = "UTC"
     every_s: float | None = None
@@ -200,6 +201,7 @@ JOB_KEYS: dict[str, Key] = {
     "claim_timeout": duration("claim_timeout_s", 0.001, LONGEST_CLAIM_S),
     "keep_result": key("keep_result", Flag()),
     "tags": Key("tags", tag_names, TAGS_ALLOWED),
+    "group": Key("group", key_option, KEY_OPTION),
     "cron": Key("cron", cron_expression, CRON_ALLOWED),
     "timezone": Key("timezone", time_zone, ZONE_ALLOWED),
     "every": duration("every_s", MIN_INTERVAL_MS / 1000, LONGEST_WINDOW_S),

@@ -133,6 +133,10 @@ class Run:
         return tuple(self.info.tags or ())
 
     @property
+    def group(self) -> str:
+        return self.info.group or ""
+
+    @property
     def cancelled(self) -> bool:
         return self.info.cancelled or False
 

@@ -32,8 +32,8 @@ class VirtualSchedules:
             at_ms, name = heapq.heappop(due)
             fired = schedules[name]
             job = Job(fired.body, fired.priority, at_ms, fired.attempts_allowed)
-            if fired.serialize_key or fired.tags:
-                job = ExtendedJob(**asdict(job), serialize_key=fired.serialize_key, tags=fired.tags)
+            if fired.serialize_key or fired.tags or fired.group:
+                job = ExtendedJob(**asdict(job), serialize_key=fired.serialize_key, tags=fired.tags, group=fired.group)
             self._send(fired.queue, [job])
             following = timetable(fired, self._begin_ms).after(at_ms)
             if following is not None:

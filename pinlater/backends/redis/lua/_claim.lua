@@ -24,13 +24,14 @@ local function eligible(pending, page, latest)
   return ids, scores
 end
 
-local function claim(root, base, queue, now, within_quota, at)
+local function claim(root, base, queue, now, within_quota, at, queue_entry)
   local call = redis.call
   local given, earliest = 0, nil
   local jobs_key, changed_key = base .. ':jobs', base .. ':changed'
   local claims_key, expiry_key = base .. ':claims', base .. ':expiry'
   -- What this script adds there belongs to jobs that it has handed out, so it need not look again.
   local any_changed = call('EXISTS', changed_key) == 1
+  local lines, entered = string.sub(queue_entry, -1) == '$GROUPS_MARK' and lines_of(base), {}
   local any_extra = call('EXISTS', base .. ':extra') == 1
   if any_extra and not sweep(base, now, SWEPT) then
     redis.pcall('PUBLISH', base .. ':news', '- 1 0')  -- there are more of them: come again
@@ -40,10 +41,15 @@ local function claim(root, base, queue, now, within_quota, at)
   -- Up to `left` jobs of one priority into `out`; returns how many and the bytes that are left, negative when full.
   local function take(out, priority, left, room, expiry, prefix, descriptor, claimed_at, is_default)
     local pending, taken = base .. ':s:0:' .. priority, 0
+    if lines and not entered[priority] then
+      entered[priority] = true
+      lines.enter_due(priority, now)
+    end
     local records, ids_out, scores_out, values_out = {}, out[1], out[2], out[3]
     while taken < left and room >= 0 do
       local page = math.min(PAGE, left - taken)
-      local ids, scores = eligible(pending, page, now)
+      local ids, scores, picked, turns
+      if lines then ids, scores, picked, turns = lines.first(priority, page) else ids, scores = eligible(pending, page, now) end
       local n = #ids
       if n == 0 then break end
       local at_end = n < page
@@ -93,7 +99,11 @@ local function claim(root, base, queue, now, within_quota, at)
         if changed then out[4][o] = was end
       end
       if fit == 0 then break end
-      call('ZREMRANGEBYRANK', pending, 0, fit - 1)
+      if lines then
+        lines.serve(priority, ids, picked, turns, fit)
+      else
+        call('ZREMRANGEBYRANK', pending, 0, fit - 1)
+      end
       add(base .. ':s:1:' .. priority, moved)
       add(expiry_key, expiries)
       call('HSET', claims_key, unpack(claims))

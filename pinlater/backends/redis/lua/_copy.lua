@@ -3,13 +3,13 @@ local function named(queue, shard, priority, id)
   return queue .. ':s' .. shard .. ':p' .. priority .. ':' .. string.format('%.0f', (unpack_record($ID, id)))
 end
 
--- The keys and tags of a job that is copied, where it has any.
+-- The keys, group and tags of a job that is copied, where it has any.
 local function keys_of(base, id)
   local record = redis.call('HGET', base .. ':extra', id)
   local e = record and extra_of(record)
   if not e then return nil end
-  e.tags = e.flags >= TAGGED and redis.call('HGET', base .. ':tagged', id)
-  if e.dedupe == '' and e.serialize == '' and not e.tags then return nil end
+  e.tags = is_flagged(e.flags, TAGGED) and redis.call('HGET', base .. ':tagged', id)
+  if e.dedupe == '' and e.serialize == '' and e.group == '' and not e.tags then return nil end
   e.timeout, e.expires, e.send, e.by, e.rest = 0, 0, '', '', ''
   return e
 end
@@ -38,6 +38,10 @@ local function copy(root, shard, queue, value, attempts, status, now, lowest, or
       note_tags(tagged, entries, id, priority, e.tags)
       write_tags(base, tagged, entries)
       e.flags = e.flags + TAGGED
+    end
+    if e.group ~= '' then
+      e.flags = e.flags + GROUPED
+      lines_of(base).mark(root, queue)
     end
     redis.call('HSET', base .. ':extra', id, pack_extra(e))
   end

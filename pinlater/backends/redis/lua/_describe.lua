@@ -30,13 +30,13 @@ local function describe(root, base, ids, state_of, emit)
     for i = first, last do
       local at, state = i - first + 1, state_of(i)
       local expiry = state == 1 and redis.call('ZSCORE', base .. ':expiry', ids[i]) or ''
-      local has_ended = state >= 2 and state ~= WAITING
+      local has_ended = state >= 2 and state ~= WAITING and state ~= IN_LINE
       local finished = has_ended and redis.call('ZSCORE', base .. ':ended:' .. math.min(state, 3), ids[i])
       if state == 3 and not finished then finished = redis.call('ZSCORE', base .. ':dead', ids[i]) end
       local change, claim, link = changed[at] or '', claims[at] or '', links[at] or ''
       local extra = extras[at] or ''
       local head = state == WAITING and extra ~= '' and waits_behind(root, ids[i], extra) or ''
-      if extra ~= '' and byte(extra, $EXTRA_FLAGS_AT) >= TAGGED then
+      if extra ~= '' and is_flagged(byte(extra, $EXTRA_FLAGS_AT), TAGGED) then
         local tags = redis.call('HGET', base .. ':tagged', ids[i]) or ''
         extra = extra .. tags .. pack($TAG_BYTES, #tags)
       end

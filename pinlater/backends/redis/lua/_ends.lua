@@ -25,7 +25,7 @@ local function add_end(ends, queue, id, record, is_live, stays)
   ends.any = true
   if stays ~= STAYS then
     own.gone[#own.gone + 1] = id
-    if flags >= TAGGED then  -- it is the highest
+    if is_flagged(flags, TAGGED) then
       own.tagged = own.tagged or {}
       own.tagged[#own.tagged + 1], own.level_of = id, own.level_of or {}
       own.level_of[id] = string.char(priority)

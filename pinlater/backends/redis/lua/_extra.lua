@@ -1,7 +1,7 @@
 -- What few jobs have beside the others, in BASE:extra, and the names of their keys; records.py lays it out.
--- flags: it is to stop; its keys are to show alone (a dead letter); it has tags
-local STOP, HISTORY, TAGGED = 1, 2, $TAGGED
-local WAITING, CANCELLED, REPLAYED = 4, 5, 6
+-- flags: it is to stop; its keys are to show alone (a dead letter); it has tags; it has a group
+local STOP, HISTORY, TAGGED, GROUPED = 1, 2, $TAGGED, $GROUPED
+local WAITING, CANCELLED, REPLAYED, IN_LINE = 4, 5, 6, 8
 local KEPT, SEND_ID_KEPT_MS = 9007199254740991, $SEND_ID_KEPT_MS
 
 -- Which of the three there are: jobs with something extra, jobs whose end somebody waits for, and references to bodies.
@@ -18,6 +18,8 @@ local function remove_apart(base, ids)
   write('HDEL', base .. ':trails', ids)
 end
 
+local function is_flagged(flags, flag) return flags % (2 * flag) >= flag end
+
 local function extra_of(record)
   local e, d, s, i, b, at = {}
   e.timeout, e.expires, e.keep_for, e.slot, e.priority, e.flags, d, s, i, b, at = unpack_record($EXTRA, record)
@@ -25,13 +27,19 @@ local function extra_of(record)
   local send_at = dedupe_at + d + 1
   e.serialize, e.dedupe = sub(record, at + 4, dedupe_at - 1), sub(record, dedupe_at, dedupe_at + d - 1)
   e.send, e.by = sub(record, send_at, send_at + i - 1), sub(record, send_at + i, send_at + i + b - 1)
-  e.rest = sub(record, send_at + i + b)
+  e.group, at = '', send_at + i + b
+  if is_flagged(e.flags, GROUPED) then
+    e.group = sub(record, at + 1, at + byte(record, at))
+    at = at + 1 + #e.group
+  end
+  e.rest = sub(record, at)
   return e
 end
 
 local function pack_extra(e)
   return pack($EXTRA, e.timeout, e.expires, e.keep_for, e.slot, e.priority, e.flags, #e.dedupe, #e.serialize, #e.send, #e.by)
-    .. string.format('d%03d', #e.serialize) .. e.serialize .. e.dedupe .. 'i' .. e.send .. e.by .. e.rest
+    .. string.format('d%03d', #e.serialize) .. e.serialize .. e.dedupe .. 'i' .. e.send .. e.by
+    .. (e.group ~= '' and string.char(#e.group) .. e.group or '') .. e.rest
 end
 
 -- What most need of a record: expires_at, dedupe_for, slot, priority, flags, the name of its dedupe key, its serialize key,
@@ -43,13 +51,11 @@ local function keys_in(record)
     s > 0 and sub(record, at + 4, at + 3 + s), i > 0 and sub(record, send_at, send_at + i)
 end
 
-local function is_flagged(flags, flag) return flags % (2 * flag) >= flag end
-
 -- The extra record of a job that had none.
 local function plain_extra(priority)
   return {
     timeout = 0, expires = 0, keep_for = 0, slot = 0, priority = priority, flags = 0, dedupe = '', serialize = '', send = '',
-    by = '', rest = '',
+    by = '', group = '', rest = '',
   }
 end
 

@@ -2,7 +2,7 @@
 -- left of their keys (_ends.lua).
 local function forget(root, queue, state, ids, now, stays)
   if #ids == 0 then return end
-  local base, is_live = root .. ':q:' .. queue, state < 2 or state == WAITING
+  local base, is_live = root .. ':q:' .. queue, state < 2 or state == WAITING or state == IN_LINE
   local any_extra, any_watched, any_tiered = apart(base)
   local R = any_tiered and references(root)
   local dropped = R and R.among(base .. ':jobs', ids, R.of_job)
@@ -12,7 +12,7 @@ local function forget(root, queue, state, ids, now, stays)
   end
   for _, hash in ipairs({':jobs', ':changed', ':undelivered'}) do write('HDEL', base .. hash, ids) end
   remove_apart(base, ids)
-  if state ~= 0 and state ~= WAITING then
+  if state ~= 0 and state ~= WAITING and state ~= IN_LINE then
     write('HDEL', base .. ':claims', ids)
     if state == 1 then
       write('ZREM', base .. ':expiry', ids)

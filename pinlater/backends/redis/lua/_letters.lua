@@ -14,7 +14,7 @@ local function letter_of(root, shard, descriptor)
   if redis.call('HEXISTS', base .. ':jobs', id) == 0 then return 'gone' end
   local _, _, moved_to = linked(base, id)
   if moved_to ~= '' then return 'held' end
-  for _, state in ipairs({0, WAITING, 3, CANCELLED}) do
+  for _, state in ipairs({0, WAITING, IN_LINE, 3, CANCELLED}) do
     if redis.call('ZSCORE', base .. ':s:' .. state .. ':' .. priority, id) then
       return {queue = queue, state = state, priority = priority, id = id}
     end

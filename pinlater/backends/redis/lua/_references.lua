@@ -31,8 +31,10 @@ local function references(root)
     if count == 0 then return end
     call('INCRBY', root .. ':q:' .. queue .. ':tiered', count)
     call('SADD', root .. ':tiered', queue)
-    local shard, version = call('HGET', root, 'shard'), ' (version $REFERENCES_VERSION)'
-    if sub(shard, -#version) ~= version then call('HSET', root, 'shard', string.match(shard, '^%w*') .. version) end
+    local shard = call('HGET', root, 'shard')
+    if tonumber(string.match(shard, '%(version (%d+)%)$') or 1) < $REFERENCES_VERSION then
+      call('HSET', root, 'shard', string.match(shard, '^%w*') .. ' (version $REFERENCES_VERSION)')
+    end
   end
 
   -- A further job has what another one has.

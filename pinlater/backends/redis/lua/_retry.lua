@@ -59,7 +59,12 @@ local function retry(root, queue, priority, state, given, attempts, run_after, n
   expire_again(root, base, queue, again)
   notify(base, now, times)
   for _, letter in ipairs(letters) do
-    redis.call('ZREM', root .. ':q:' .. letter.queue .. ':s:' .. letter.state .. ':' .. letter.priority, letter.id)
+    local its_base = root .. ':q:' .. letter.queue
+    if letter.state == IN_LINE then
+      lines_of(its_base).leave(letter.priority, {letter.id})
+    else
+      redis.call('ZREM', its_base .. ':s:' .. letter.state .. ':' .. letter.priority, letter.id)
+    end
     forget(root, letter.queue, letter.state, {letter.id}, now)
   end
   if any_link then

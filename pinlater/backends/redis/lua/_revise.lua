@@ -1,4 +1,5 @@
--- Change a PENDING job: nil leaves body, run_after or attempts as they are. `state` is 0 or 4. The first write adds.
+-- Change a PENDING job: nil leaves body, run_after or attempts as they are. `state` is 0, 4 or 8; with a new run_after a
+-- job leaves its line. The first write adds.
 local function revise(root, queue, priority, state, id, run_after, body, is_reference, attempts, now)
   local base = root .. ':q:' .. queue
   local value, changed = redis.call('HGET', base .. ':jobs', id), redis.call('HGET', base .. ':changed', id)
@@ -11,12 +12,16 @@ local function revise(root, queue, priority, state, id, run_after, body, is_refe
   if attempts then remaining, allowed = attempts, attempts end
   redis.call('HSET', base .. ':changed', id, pack(CHANGED, now, remaining, allowed, crashes) .. status)
   if body then references(root).set_body(queue, id, value, body, is_reference) end
+  if run_after and state == IN_LINE then
+    lines_of(base).leave(priority, {id})
+    state = 0
+  end
   if run_after then redis.call('ZADD', base .. ':s:' .. state .. ':' .. priority, run_after, id) end
 end
 
--- The state in which a job is PENDING, and its run_after, or nil.
+-- The state in which a job is PENDING, and its run_after, or nil: 0, 4 or 8.
 local function pending_state(base, priority, id)
-  for state = 0, WAITING, WAITING do
+  for state = 0, IN_LINE, WAITING do
     local run_after = redis.call('ZSCORE', base .. ':s:' .. state .. ':' .. priority, id)
     if run_after then return state, run_after end
   end

@@ -28,7 +28,13 @@ local function sweep(base, now, limit)
         into[#into + 1] = at[i]
         into[#into + 1] = id
       end
-      if at[i] or behind[i] then
+      local in_line = not (at[i] or behind[i]) and redis.call('ZSCORE', base .. ':s:8:' .. priority, id)
+      if in_line then
+        lines_of(base).leave(priority, {id})
+        into[#into + 1] = in_line
+        into[#into + 1] = id
+      end
+      if at[i] or behind[i] or in_line then
         expired[#expired + 1] = times[id]
         expired[#expired + 1] = id
       end

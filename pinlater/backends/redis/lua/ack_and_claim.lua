@@ -13,8 +13,10 @@
 --#include ends
 --#include trails
 --#include ack
+--#include lines
 --#include sweep
 --#include claim
-if redis.call('HEXISTS', KEYS[1] .. ':queues', ARGV[1]) == 0 then return false end
+local queue_entry = redis.call('HGET', KEYS[1] .. ':queues', ARGV[1])
+if not queue_entry then return false end
 local outcomes, at = ack(KEYS[1], KEYS[2], ARGV[1], ARGV[2], 4)
-return {outcomes, claim(KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3] == '1', at)}
+return {outcomes, claim(KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3] == '1', at, queue_entry)}

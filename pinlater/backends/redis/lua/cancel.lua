@@ -7,6 +7,7 @@
 --#include layout
 --#include notify
 --#include extra
+--#include lines
 --#include references
 --#include chain
 --#include ends
@@ -35,6 +36,11 @@ for at = 4, #ARGV, 2 do
   else
     for _, state in ipairs({2, 3, CANCELLED, REPLAYED}) do
       if call('ZSCORE', base .. ':s:' .. state .. ':' .. priority, id) then code = '2' end
+    end
+    if code == '3' and call('ZSCORE', base .. ':s:8:' .. priority, id) then
+      lines_of(base).leave(priority, {id})
+      gone[#gone + 1] = id
+      code = '0'
     end
   end
   outcome[#outcome + 1] = code

@@ -6,7 +6,9 @@
 -- BOUND    limits and max_bytes
 --#include many
 --#include layout
+--#include lines
 --#include sweep
 --#include claim
-if redis.call('HEXISTS', KEYS[1] .. ':queues', ARGV[1]) == 0 then return false end
-return claim(KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3] == '1', 4)
+local queue_entry = redis.call('HGET', KEYS[1] .. ':queues', ARGV[1])
+if not queue_entry then return false end
+return claim(KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3] == '1', 4, queue_entry)

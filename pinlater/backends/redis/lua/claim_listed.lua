@@ -11,6 +11,7 @@
 --#include size
 --#include extra
 --#include references
+--#include lines
 --#include revise
 local NOT_DUE, BEHIND, IN_PROGRESS, ENDED, NOT_FOUND, LIMITED = 1, 2, 3, 4, 5, 6
 local root, base, queue, now, call = KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[2]), redis.call
@@ -39,9 +40,9 @@ local function hindrance(state, run_after, expires)
   return free <= 0 and LIMITED or nil
 end
 
-local function hand_out(priority, id, run_after, value, attempts, status_bytes, lasts)
+local function hand_out(state, priority, id, run_after, value, attempts, status_bytes, lasts)
   local changed, expiry = call('HGET', base .. ':changed', id), string.format('%.0f', claimed_at + lasts)
-  call('ZREM', base .. ':s:0:' .. priority, id)
+  if state == IN_LINE then lines_of(base).leave(priority, {id}) else call('ZREM', base .. ':s:0:' .. priority, id) end
   call('ZADD', base .. ':s:1:' .. priority, run_after, id)
   call('ZADD', base .. ':expiry', expiry, id)
   call('HSET', base .. ':claims', id, pack(CLAIM, claimed_at, lasts, attempts, tonumber(priority)) .. ARGV[7])
@@ -66,7 +67,7 @@ for at = 9, #ARGV, 2 do
     room = room - body_bytes(value)
     if room < 0 and any then break end
     local lasts = ARGV[6] == '1' and own > 0 and own or timeout
-    code = hand_out(priority, id, run_after, value, attempts, status_bytes, lasts)
+    code = hand_out(state, priority, id, run_after, value, attempts, status_bytes, lasts)
   end
   answer[#answer + 1] = code
 end

@@ -5,9 +5,14 @@
 -- BOUND    the priorities given, and SWEPT jobs whose time is over
 --#include many
 --#include layout
+--#include lines
 --#include sweep
-if redis.call('HEXISTS', KEYS[1] .. ':queues', ARGV[1]) == 0 then return false end
+local queue_entry = redis.call('HGET', KEYS[1] .. ':queues', ARGV[1])
+if not queue_entry then return false end
 if redis.call('EXISTS', KEYS[2] .. ':extra') == 1 then sweep(KEYS[2], ARGV[2], SWEPT) end
 local counts = {}
 for i = 3, #ARGV do counts[i - 2] = redis.call('ZCOUNT', KEYS[2] .. ':s:0:' .. ARGV[i], '-inf', ARGV[2]) end
+if string.sub(queue_entry, -1) == '$GROUPS_MARK' then
+  for i = 3, #ARGV do counts[i - 2] = counts[i - 2] + redis.call('ZCARD', KEYS[2] .. ':s:8:' .. ARGV[i]) end
+end
 return counts

@@ -8,6 +8,7 @@
 --#include layout
 --#include notify
 --#include extra
+--#include lines
 --#include references
 --#include chain
 --#include keys

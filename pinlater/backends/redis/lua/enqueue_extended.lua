@@ -17,6 +17,7 @@
 --#include chain
 --#include keys
 --#include tags
+--#include lines
 --#include revise
 local STORED, KEPT_THAT, REPLACED, REJECTED, NOT_HERE, CHAIN_HERE, DIFFERENT = 0, 1, 2, 3, 4, 5, 6
 local ON_REPLACE, ON_REJECT = 1, 2
@@ -24,6 +25,14 @@ local IF_KNOWN, TAKES_NO_JOBS = 1, 2
 local root, base, queue, now, lowest = KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local call = redis.call
 if call('HEXISTS', root .. ':queues', queue) == 0 then return false end
+local lines
+local function groups_known()  -- from the first job with a group on
+  if not lines then
+    lines = lines_of(base)
+    lines.mark(root, queue)
+  end
+  return lines
+end
 local function mark_version()
   local shard = call('HGET', root, 'shard')
   if not string.find(shard, ' ', 1, true) then call('HSET', root, 'shard', shard .. ' (version $EXTENDED_VERSION)') end
@@ -57,7 +66,10 @@ local function all_new(at, count)
   local first = math.max((tonumber(call('GET', root .. ':last')) or 0) + 1, lowest)
   call('SET', root .. ':last', string.format('%.0f', first + count - 1))
   mark_version()
-  local jobs, of_extra, entries, heads, members = {}, {}, {}, {}, {}
+  local jobs, of_extra, entries, heads, members, groups, ids, times = {}, {}, {}, {}, {}, {}, {}, {}
+  local is_grouped = is_flagged(byte(ARGV[7], $OFFER_BYTES + $EXTRA_FLAGS_AT), GROUPED)
+  local is_ready = tonumber(run_after) <= now
+  if is_grouped then groups_known() end
   local head, behind_id = pack_head(now, NO_ONE, ''), member_of(queue, '', tonumber(priority))
   local live = string.rep('\0', 8)  -- until when an entry counts, of a job that is live
   for i = 0, count - 1 do
@@ -66,6 +78,7 @@ local function all_new(at, count)
     jobs[a], jobs[b] = id, ARGV[8 + 2 * i]
     of_extra[a], of_extra[b] = id, extra
     members[a], members[b] = run_after, id
+    if is_grouped and is_ready then ids[i + 1], groups[i + 1], times[i + 1] = id, lines.group_in(extra), run_after end
     if name_count > 0 then
       local slot_and_priority = sub(extra, $EXTRA_SLOT_AT, $EXTRA_SLOT_AT + 2)
       entries[a], entries[b] = ARGV[names_at + i], id .. live .. slot_and_priority .. '\0'
@@ -78,7 +91,7 @@ local function all_new(at, count)
   write('HSET', base .. ':extra', of_extra)
   write('HSET', base .. ':keys', entries)
   write('HSET', root .. ':heads', heads)
-  add(base .. ':s:0:' .. priority, members)
+  if #ids > 0 then lines.enter(priority, groups, times, ids) else add(base .. ':s:0:' .. priority, members) end
   if slot_count > 0 then
     local counts = call('HMGET', root .. ':slots', unpack(ARGV, slots_at, slots_at + slot_count - 1))
     local set = {}
@@ -88,7 +101,6 @@ local function all_new(at, count)
     end
     write('HSET', root .. ':slots', set)
   end
-  local is_ready = tonumber(run_after) <= now
   publish(is_ready and count or 0, is_ready and 0 or tonumber(run_after))
   return string.format('%.0f', first)
 end
@@ -102,13 +114,15 @@ end
 -- What is known of all the keys, read at once; what the script adds is noted there as well.
 local abouts, extras, names, serialize_keys, schedules = {}, {}, {}, {}, {}
 local expires_of, slot_of, priority_of, dedupe_of, serialize_of, send_of, tags_of = {}, {}, {}, {}, {}, {}, {}
+local is_grouped = {}
 for i = 1, offers do
   local about, extra, flags, _ = ARGV[5 + 2 * i], nil, nil, nil
   local barrier_bytes, schedule_bytes, mark_bytes = byte(about, $OFFER_BYTES - 2, $OFFER_BYTES)
   extra = sub(about, $OFFER_BYTES + barrier_bytes + schedule_bytes + mark_bytes + 1)
   extras[i] = extra
   expires_of[i], _, slot_of[i], priority_of[i], flags, dedupe_of[i], serialize_of[i], send_of[i] = keys_in(extra)
-  if flags >= TAGGED then
+  is_grouped[i] = is_flagged(flags, GROUPED)
+  if is_flagged(flags, TAGGED) then
     local last = #extra - 2
     local first = last - unpack_record($TAG_BYTES, extra, last + 1) + 1
     extras[i], tags_of[i] = sub(extra, 1, first - 1), sub(extra, first, last)
@@ -129,12 +143,12 @@ for i, mark in ipairs(read('HMGET', root .. ':fired', schedules)) do fired[sched
 -- What is to be written: at the end, or before something that has to see it.
 local last = tonumber(call('GET', root .. ':last')) or 0
 local times, earliest = {}, math.huge
-local new_tagged, new_tags
+local new_tagged, new_tags, entering
 local new_jobs, new_extras, new_entries, new_windows, new_heads, new_fired, pending, waiting, expiring, slots, stored, tiered
 local function begin()
   new_jobs, new_extras, new_entries, new_windows, new_heads, new_fired = {}, {}, {}, {}, {}, {}
   pending, waiting, expiring, slots, stored, tiered = {}, {}, {}, {}, 0, 0
-  new_tagged, new_tags = {}, {}
+  new_tagged, new_tags, entering = {}, {}, {}
 end
 local function note(list, a, b)
   local n = #list
@@ -155,6 +169,7 @@ local function carry_out()
   write('HSET', root .. ':fired', new_fired)
   for priority, members in pairs(pending) do add(base .. ':s:0:' .. priority, members) end
   for priority, members in pairs(waiting) do add(base .. ':s:4:' .. priority, members) end
+  for priority, own in pairs(entering) do lines.enter(priority, own.groups, own.times, own.ids) end
   write('ZADD', base .. ':until', expiring)
   count_slots(root, slots)
   begin()
@@ -214,8 +229,8 @@ local function decide(i, entry, run_after, on_duplicate)
   local _, attempts, _, status_bytes = unpack_record(HEAD, value)
   local body, is_reference = sub(value, $HEAD_BYTES + 1 + status_bytes), byte(value, $PRIORITY_AT) >= TIERED
   revise(root, queue, priority, state, id, run_after, body, is_reference, attempts, now)
-  if state == 0 then times[#times + 1] = run_after end
-  answer_entry(i, REPLACED + (state == 0 and PENDING_NOW or 0), entry)
+  if state ~= WAITING then times[#times + 1] = run_after end
+  answer_entry(i, REPLACED + (state ~= WAITING and PENDING_NOW or 0), entry)
   return REPLACED
 end
 
@@ -251,8 +266,16 @@ local function store(i, run_after, behind)
       note(new_heads, serialize, heads[serialize])
     end
   end
-  if not into[priority] then into[priority] = {} end
-  note(into[priority], run_after, id)
+  if is_grouped[i] then groups_known() end
+  if is_grouped[i] and into == pending and run_after <= now then
+    entering[priority] = entering[priority] or {groups = {}, times = {}, ids = {}}
+    local own = entering[priority]
+    local n = #own.ids + 1
+    own.ids[n], own.times[n], own.groups[n] = id, string.format('%.0f', run_after), lines.group_in(extras[i])
+  else
+    if not into[priority] then into[priority] = {} end
+    note(into[priority], run_after, id)
+  end
   if expires_of[i] > 0 then
     note(expiring, expires_of[i], id)
     earliest = math.min(earliest, expires_of[i])

@@ -10,6 +10,7 @@
 --#include extra
 --#include chain
 --#include ends
+--#include lines
 --#include sweep
 local QUEUES = 1000
 local root, left, now, call = KEYS[1], tonumber(ARGV[1]), ARGV[2], redis.call

@@ -14,7 +14,6 @@
 --#include describe
 local STATES, GONE = {0, 1, 2, 3, WAITING, CANCELLED}, 7
 local base, call, with_body, room = KEYS[2], redis.call, ARGV[1] == '1', tonumber(ARGV[2])
-if call('EXISTS', base .. ':links') == 1 then STATES[#STATES + 1] = REPLAYED end
 local by_priority = {}
 for at = 5, #ARGV, 2 do
   local group = by_priority[ARGV[at]]
@@ -25,6 +24,9 @@ for at = 5, #ARGV, 2 do
   table.insert(group.ids, ARGV[at + 1])
   table.insert(group.places, (at - 5) / 2)
 end
+local few = {base .. ':links'}  -- and whether jobs of these priorities are in line
+for priority in pairs(by_priority) do few[#few + 1] = base .. ':s:8:' .. priority end
+if call('EXISTS', unpack(few)) > 0 then STATES[#STATES + 1], STATES[#STATES + 2] = REPLAYED, IN_LINE end
 local found, is_found = {}, {}
 for priority, group in pairs(by_priority) do
   for _, state in ipairs(STATES) do

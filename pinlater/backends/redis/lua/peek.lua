@@ -6,33 +6,40 @@
 --#include many
 --#include layout
 --#include size
+--#include lines
 --#include sweep
 local base = KEYS[2]
-if redis.call('HEXISTS', KEYS[1] .. ':queues', ARGV[1]) == 0 then return false end
+local queue_entry = redis.call('HGET', KEYS[1] .. ':queues', ARGV[1])
+if not queue_entry then return false end
 if redis.call('EXISTS', base .. ':extra') == 1 and not sweep(base, ARGV[2], SWEPT) then return {} end
 local PAGE = 128
+local lines = string.sub(queue_entry, -1) == '$GROUPS_MARK' and lines_of(base)  -- what is not in line yet comes behind
 local left, room = tonumber(ARGV[3]), tonumber(ARGV[4])
 local ids_out, scores_out, values_out, changed_out = {}, {}, {}, {}
 for p = 5, #ARGV do
-  local offset = 0
+  local offset, in_line, times_in_line = 0, {}, {}
+  if lines then in_line, times_in_line = lines.first(ARGV[p], left) end
   while left > 0 and room >= 0 do
-    local page = math.min(PAGE, left)
-    local found = redis.call(
-      'ZRANGEBYSCORE', base .. ':s:0:' .. ARGV[p], '-inf', ARGV[2], 'WITHSCORES', 'LIMIT', offset, page
+    local page, ids, scores = math.min(PAGE, left), {}, {}
+    for i = offset + 1, math.min(offset + page, #in_line) do ids[#ids + 1], scores[#scores + 1] = in_line[i], times_in_line[i] end
+    local from, wanted = math.max(0, offset - #in_line), page - #ids
+    local found = wanted == 0 and {} or redis.call(
+      'ZRANGEBYSCORE', base .. ':s:0:' .. ARGV[p], '-inf', ARGV[2], 'WITHSCORES', 'LIMIT', from, wanted
     )
-    local n = #found / 2
+    for i = 1, #found, 2 do ids[#ids + 1], scores[#scores + 1] = found[i], found[i + 1] end
+    local n = #ids
     if n == 0 then break end
-    local at_end, ids = n < page, {}
-    local fitting = math.floor(room / redis.call('HSTRLEN', base .. ':jobs', found[1])) + 1
+    local at_end = n < page
+    local fitting = math.floor(room / redis.call('HSTRLEN', base .. ':jobs', ids[1])) + 1
     if fitting < n then n, at_end = fitting, false end
-    for i = 1, n do ids[i] = found[2 * i - 1] end
+    for i = #ids, n + 1, -1 do ids[i] = nil end
     local values = redis.call('HMGET', base .. ':jobs', unpack(ids))
     local changed = redis.call('HMGET', base .. ':changed', unpack(ids))
     for i = 1, #ids do
       room = room - body_bytes(values[i])
       if room < 0 and #ids_out > 0 then break end
       local o = #ids_out + 1
-      ids_out[o], scores_out[o], values_out[o], changed_out[o] = ids[i], found[2 * i], values[i], changed[i] or ''
+      ids_out[o], scores_out[o], values_out[o], changed_out[o] = ids[i], scores[i], values[i], changed[i] or ''
       left = left - 1
     end
     offset = offset + n

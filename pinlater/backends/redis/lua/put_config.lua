@@ -36,9 +36,11 @@ local function drop(queue)
     base .. ':jobs', base .. ':changed', base .. ':claims', base .. ':links', base .. ':expiry', base .. ':ended:2',
     base .. ':ended:3', base .. ':dead', base .. ':undelivered', base .. ':trails',
     base .. ':until', base .. ':expired', base .. ':watched', base .. ':results', base .. ':tagged', base .. ':tags',
+    base .. ':turn',
   }
   for priority = 1, tonumber(ARGV[3]) do
-    for state = 0, 6 do keys[#keys + 1] = base .. ':s:' .. state .. ':' .. priority end
+    for state = 0, 8 do keys[#keys + 1] = base .. ':s:' .. state .. ':' .. priority end
+    for _, index in ipairs({':lines:', ':turns:', ':ahead:'}) do keys[#keys + 1] = base .. index .. priority end
   end
   call('UNLINK', unpack(keys))
 end

@@ -10,6 +10,7 @@
 --#include config
 --#include notify
 --#include extra
+--#include lines
 --#include references
 --#include chain
 --#include keys
@@ -44,6 +45,7 @@ local function replay(priority, id)
   for _, each in ipairs({0, 3, CANCELLED}) do
     if not state and call('ZREM', base .. ':s:' .. each .. ':' .. priority, id) == 1 then state = each end
   end
+  if not state and lines_of(base).leave(priority, {id})[1] then state = IN_LINE end
   if not state then return '' end
   local value, changed = call('HGET', base .. ':jobs', id), call('HGET', base .. ':changed', id)
   local _, _, _, status_bytes = unpack_record(HEAD, value)

@@ -7,6 +7,7 @@
 --#include layout
 --#include notify
 --#include extra
+--#include lines
 --#include chain
 --#include ends
 --#include stop
@@ -28,7 +29,10 @@ for at = 3, #ARGV, 3 do
       call('ZADD', base .. ':s:0:' .. priority, run_after, id)
       call('HSET', base .. ':changed', id, new)
       times[#times + 1] = run_after
-      if extra then again[#again + 1] = id end
+      if extra then
+        again[#again + 1] = id
+        if is_flagged(byte(extra, $EXTRA_FLAGS_AT), GROUPED) then lines_of(base).give_back(priority, extra) end
+      end
     end
   end
 end

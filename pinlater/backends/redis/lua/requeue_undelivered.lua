@@ -9,6 +9,7 @@
 --#include layout
 --#include notify
 --#include extra
+--#include lines
 --#include chain
 --#include ends
 --#include stop
@@ -41,7 +42,10 @@ for at = 4, #ARGV, 4 do
         call('HSET', base .. ':changed', id, new)
         call('HSET', counts, id, pack(ROW, often + 1, remaining, tonumber(run_after)))
         times[#times + 1] = run_after
-        if extra then again[#again + 1] = id end
+        if extra then
+        again[#again + 1] = id
+        if is_flagged(byte(extra, $EXTRA_FLAGS_AT), GROUPED) then lines_of(base).give_back(priority, extra) end
+      end
       end
     end
   end

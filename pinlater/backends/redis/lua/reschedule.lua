@@ -9,6 +9,7 @@
 --#include notify
 --#include extra
 --#include references
+--#include lines
 --#include revise
 local base, now, call, outcome, times = KEYS[2], tonumber(ARGV[2]), redis.call, {}, {}
 
@@ -32,7 +33,7 @@ for at = 3, #ARGV, 7 do
     local body, attempts = ARGV[at + 5] ~= '0' and ARGV[at + 6] or nil, tonumber(ARGV[at + 3])
     local is_reference = ARGV[at + 5] == '2'
     revise(KEYS[1], ARGV[1], priority, state, id, run_after ~= '' and run_after, body, is_reference, attempts, now)
-    if state == 0 and run_after ~= '' then times[#times + 1] = run_after end
+    if state ~= WAITING and run_after ~= '' then times[#times + 1] = run_after end
   end
   outcome[#outcome + 1] = code
 end

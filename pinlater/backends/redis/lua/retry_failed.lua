@@ -7,6 +7,7 @@
 --#include layout
 --#include notify
 --#include extra
+--#include lines
 --#include references
 --#include chain
 --#include keys

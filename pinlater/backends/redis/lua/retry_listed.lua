@@ -9,6 +9,7 @@
 --#include config
 --#include notify
 --#include extra
+--#include lines
 --#include references
 --#include chain
 --#include keys

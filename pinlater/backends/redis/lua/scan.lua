@@ -16,7 +16,9 @@
 --#include describe
 local base, call = KEYS[2], redis.call
 local low, high, limit, after, after_id = ARGV[3], ARGV[4], tonumber(ARGV[5]), ARGV[6], tonumber(ARGV[7])
-if call('HEXISTS', KEYS[1] .. ':queues', ARGV[1]) == 0 then return false end
+local queue_entry = call('HGET', KEYS[1] .. ':queues', ARGV[1])
+if not queue_entry then return false end
+local states = sub(queue_entry, -1) == '$GROUPS_MARK' and ARGV[2] or string.gsub(ARGV[2], '8', '')
 
 -- Ids are compared as numbers: Lua compares text by the locale.
 local function number(id) return (unpack_record($ID, id)) end
@@ -87,7 +89,7 @@ local function tagged(tag)
     end
     local found = {}
     for priority, ids in pairs(of_priority) do
-      for state in string.gmatch(ARGV[2], '%d') do
+      for state in string.gmatch(states, '%d') do
         for i, score in ipairs(read('ZMSCORE', base .. ':s:' .. state .. ':' .. priority, ids)) do
           local time = score and tonumber(score)
           if time and time >= lowest and time <= highest then
@@ -109,7 +111,7 @@ end
 local all, lists, goes_on = {}, 0, 0
 if ARGV[10] ~= '' then all, goes_on = tagged(ARGV[10]) end
 for p = 11, ARGV[10] == '' and #ARGV or 0 do
-  for state in string.gmatch(ARGV[2], '%d') do
+  for state in string.gmatch(states, '%d') do
     local own = ordered(base .. ':s:' .. state .. ':' .. ARGV[p])
     if #own > 0 then lists = lists + 1 end
     for _, job in ipairs(own) do

@@ -6,9 +6,12 @@
 -- BOUND    the priorities given, and SWEPT jobs whose time is over
 --#include many
 --#include layout
+--#include lines
 --#include sweep
 local base, call, answer = KEYS[2], redis.call, {}
-if redis.call('HEXISTS', KEYS[1] .. ':queues', ARGV[1]) == 0 then return false end
+local queue_entry = redis.call('HGET', KEYS[1] .. ':queues', ARGV[1])
+if not queue_entry then return false end
+local has_groups = sub(queue_entry, -1) == '$GROUPS_MARK'
 if call('EXISTS', base .. ':extra') == 1 then sweep(base, ARGV[2], SWEPT) end
 for i = 3, #ARGV do
   local pending, n = base .. ':s:0:' .. ARGV[i], #answer
@@ -17,5 +20,10 @@ for i = 3, #ARGV do
   for state = 1, 3 do answer[n + 2 + state] = call('ZCARD', base .. ':s:' .. state .. ':' .. ARGV[i]) end
   answer[n + 6] = ready > 0 and call('ZRANGE', pending, 0, 0, 'WITHSCORES')[2] or ''
   for state = 4, 6 do answer[n + 3 + state] = call('ZCARD', base .. ':s:' .. state .. ':' .. ARGV[i]) end
+  local first = has_groups and call('ZRANGE', base .. ':s:8:' .. ARGV[i], 0, 0, 'WITHSCORES')[2]
+  if first then
+    answer[n + 1] = ready + call('ZCARD', base .. ':s:8:' .. ARGV[i])
+    if ready == 0 or tonumber(first) < tonumber(answer[n + 6]) then answer[n + 6] = first end
+  end
 end
 return answer

@@ -1,0 +1,167 @@
+-- Groups (group_store.py): due jobs wait in lines, and the groups take turns.
+-- BASE:lines:PRIORITY  has the jobs in line, with one score: group, a zero byte, run_after, id; so bytes are in their order
+-- BASE:turns:PRIORITY  the groups that have jobs in line, by their next turns; BASE:ahead:PRIORITY those that have none any
+--                      more, and turns ahead of the virtual time
+-- BASE:turn            the virtual time, by priority
+-- The entry of a queue with groups in ROOT:queues ends with $GROUPS_MARK.
+-- The functions are made only where a queue has groups: to make a function costs every call.
+local function lines_of(base)
+  local call, L = redis.call, {}
+  local ENTERED = $ENTERED
+
+  local function exact(number) return string.format('%.17g', number) end
+  local function member(group, run_after, id) return group .. '\0' .. pack('>I8', tonumber(run_after)) .. id end
+
+  -- Members of a group's line, from a place on.
+  local function line(priority, group, from, count)
+    local key = base .. ':lines:' .. priority
+    return call('ZRANGEBYLEX', key, '[' .. group .. '\0', '(' .. group .. '\1', 'LIMIT', from, count)
+  end
+
+  -- The group of a job, by its extra record, if it has one.
+  function L.group_in(record)
+    if not record or byte(record, $EXTRA_FLAGS_AT) % (2 * $GROUPED) < $GROUPED then return '' end
+    local _, _, _, _, _, _, d, s, i, b, at = unpack_record($EXTRA, record)
+    at = at + 5 + d + s + i + b
+    return sub(record, at + 1, at + byte(record, at))
+  end
+
+  -- From now on the queue has groups: claims ask for them by its entry, and versions before leave the store alone.
+  function L.mark(root, queue)
+    local entry = call('HGET', root .. ':queues', queue)
+    if sub(entry, -1) == '$GROUPS_MARK' then return end
+    call('HSET', root .. ':queues', queue, entry .. '$GROUPS_MARK')
+    call('HSET', root, 'shard', string.match(call('HGET', root, 'shard'), '^%w*') .. ' (version $GROUPS_VERSION)')
+  end
+
+  -- Due jobs come into line. A group that has none there has its next turn now, or later where it is ahead.
+  function L.enter(priority, groups, run_afters, ids)
+    local members, states, new, time = {}, {}, {}, nil
+    for i, id in ipairs(ids) do
+      members[2 * i - 1], members[2 * i] = 0, member(groups[i], run_afters[i], id)
+      states[2 * i - 1], states[2 * i] = run_afters[i], id
+      new[groups[i]] = true
+    end
+    write('ZADD', base .. ':s:8:' .. priority, states)
+    write('ZADD', base .. ':lines:' .. priority, members)
+    local turns, ahead = base .. ':turns:' .. priority, base .. ':ahead:' .. priority
+    for group in pairs(new) do
+      if not call('ZSCORE', turns, group) then
+        time = time or tonumber(call('HGET', base .. ':turn', priority) or 0)
+        local turn = call('ZSCORE', ahead, group)
+        if turn then call('ZREM', ahead, group) end
+        call('ZADD', turns, exact(math.max(time, tonumber(turn or 0))), group)
+      end
+    end
+  end
+
+  -- Up to ENTERED due jobs of a priority come into line. The first write removes.
+  function L.enter_due(priority, now)
+    local pending = base .. ':s:0:' .. priority
+    local found = call('ZRANGEBYSCORE', pending, '-inf', now, 'WITHSCORES', 'LIMIT', 0, ENTERED)
+    if #found == 0 then return end
+    local ids, run_afters, groups = {}, {}, {}
+    for i = 1, #found / 2 do ids[i], run_afters[i] = found[2 * i - 1], found[2 * i] end
+    for i, record in ipairs(read('HMGET', base .. ':extra', ids)) do groups[i] = L.group_in(record) end
+    call('ZREMRANGEBYRANK', pending, 0, #ids - 1)
+    L.enter(priority, groups, run_afters, ids)
+  end
+
+  -- Up to `page` jobs of a priority by the turns of their groups: ids, run_afters, and what `serve` has to know.
+  function L.first(priority, page)
+    local found = call('ZRANGE', base .. ':turns:' .. priority, 0, page - 1, 'WITHSCORES')
+    local waiting, ids, run_afters, picked, turns = {}, {}, {}, {}, {}
+    local chunk = math.ceil(page / (#found / 2))
+    for i = 1, #found / 2 do
+      waiting[i] = {group = found[2 * i - 1], turn = tonumber(found[2 * i]), place = i, taken = 0, members = {}}
+    end
+    while #ids < page and #waiting > 0 do
+      local one = table.remove(waiting, 1)
+      if one.taken == #one.members and not one.at_end then
+        local more = line(priority, one.group, one.taken, chunk)
+        for _, each in ipairs(more) do one.members[#one.members + 1] = each end
+        one.at_end = #more < chunk
+      end
+      if one.taken < #one.members then
+        one.taken = one.taken + 1
+        local n, each = #ids + 1, one.members[one.taken]
+        ids[n], run_afters[n] = sub(each, -8), string.format('%.0f', (unpack_record('>I8', each, #each - 15)))
+        picked[n], turns[n] = one, one.turn
+        one.turn = one.turn + 1
+        local at = #waiting
+        while at > 0 and (waiting[at].turn > one.turn or waiting[at].turn == one.turn and waiting[at].place > one.place) do
+          at = at - 1
+        end
+        table.insert(waiting, at + 1, one)
+      end
+    end
+    return ids, run_afters, picked, turns
+  end
+
+  -- A group has no job in line any more: the turns that it had ahead of the virtual time stay.
+  local function end_wait(priority, group, turn)
+    call('ZREM', base .. ':turns:' .. priority, group)
+    call('ZADD', base .. ':ahead:' .. priority, exact(turn), group)
+  end
+
+  -- The first `count` jobs that `first` gave were handed out: their groups have had so many turns.
+  function L.serve(priority, ids, picked, turns, count)
+    local gone, members, served, next_turns = {}, {}, {}, {}
+    for i = 1, count do
+      local one = picked[i]
+      gone[i] = ids[i]
+      if not one.served then
+        one.served, one.next = 0, turns[i]
+        served[#served + 1] = one
+      end
+      one.served, one.next = one.served + 1, one.next + 1
+      members[i] = one.members[one.served]
+    end
+    write('ZREM', base .. ':s:8:' .. priority, gone)
+    write('ZREM', base .. ':lines:' .. priority, members)
+    for _, one in ipairs(served) do
+      if one.served < #one.members or (not one.at_end and line(priority, one.group, 0, 1)[1]) then
+        next_turns[#next_turns + 1], next_turns[#next_turns + 2] = exact(one.next), one.group
+      else
+        end_wait(priority, one.group, one.next)
+      end
+    end
+    write('ZADD', base .. ':turns:' .. priority, next_turns)
+    -- Where nobody waits the virtual time is beyond all turns: whoever comes next begins beside all others.
+    local time, ahead = turns[count], base .. ':ahead:' .. priority
+    if #next_turns == 0 and call('EXISTS', base .. ':turns:' .. priority) == 0 then
+      time = math.max(time, tonumber(call('ZREVRANGE', ahead, 0, 0, 'WITHSCORES')[2] or 0))
+    end
+    call('HSET', base .. ':turn', priority, exact(time))
+    write('ZREM', ahead, call('ZRANGEBYSCORE', ahead, '-inf', exact(time), 'LIMIT', 0, 2 * count))
+  end
+
+  -- Take out of line, otherwise than by a turn, those of these jobs that are there; their ids and run_afters.
+  function L.leave(priority, given)
+    local ids, run_afters, members, groups = {}, {}, {}, {}
+    for i, run_after in ipairs(read('ZMSCORE', base .. ':s:8:' .. priority, given)) do
+      if run_after then ids[#ids + 1], run_afters[#run_afters + 1] = given[i], run_after end
+    end
+    for i, record in ipairs(read('HMGET', base .. ':extra', ids)) do
+      local group = L.group_in(record)
+      members[i], groups[group] = member(group, run_afters[i], ids[i]), true
+    end
+    write('ZREM', base .. ':s:8:' .. priority, ids)
+    write('ZREM', base .. ':lines:' .. priority, members)
+    for group in pairs(groups) do
+      local turn = not line(priority, group, 0, 1)[1] and call('ZSCORE', base .. ':turns:' .. priority, group)
+      if turn then end_wait(priority, group, tonumber(turn)) end
+    end
+    return ids, run_afters
+  end
+
+  -- A job that was handed out is requeued: its group is not charged for it.
+  function L.give_back(priority, record)
+    local group = L.group_in(record)
+    for _, index in ipairs(group ~= '' and {':turns:', ':ahead:'} or {}) do
+      if call('ZSCORE', base .. index .. priority, group) then call('ZINCRBY', base .. index .. priority, -1, group) end
+    end
+  end
+
+  return L
+end

@@ -1,0 +1,257 @@
+"""Lines of groups in SQL: due jobs wait in the line of their group, and groups take turns (see group_store.py).
+
+Who changes lines or turns of a priority has locked its virtual time first, behind the rows of jobs: a claim holds that
+lock and skips jobs that are locked, so it waits for nobody who waits for it. A queue has a virtual time once a job with
+a group came in; before, none of this is looked at.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from heapq import heapify, heappop, heapreplace
+from typing import NamedTuple
+
+from pinlater.backends.group_store import ENTERED, TURN
+from pinlater.backends.sql.extensions import split_group
+from pinlater.backends.sql.session import Row, Session, in_slices
+
+GROUPS_PER_STATEMENT = 64
+"""Lines whose first jobs are read at once."""
+
+
+class DueJob(NamedTuple):
+    """A due job on its way into a line."""
+
+    job_id: int
+    run_after_ms: int
+    group: bytes
+
+
+class _Line(NamedTuple):
+    """The first jobs of a group's line, which may have more, and the group's turn."""
+
+    turn: float
+    jobs: Sequence[int]
+    has_more: bool
+
+
+class Turns:
+    """The jobs of one claim of a queue with groups, by turns. With `looks` it changes and locks nothing.
+
+    `candidates` may be asked again for more; `serve` is told what was handed out.
+    """
+
+    def __init__(self, session: Session, queue_id: int, *, looks: bool = False) -> None:
+        self._session = session
+        self._queue_id = queue_id
+        self._looks = looks
+        self._times: dict[int, float] = {}
+        """The virtual time of each priority, locked."""
+
+        self._lines: dict[tuple[int, bytes], _Line] = {}
+        self._picked: dict[int, tuple[int, bytes, float]] = {}
+        """By job: its priority, its group, and the turn at which it was picked."""
+
+    def candidates(self, queue_id: int, priorities: Sequence[int], limit: int, now_ms: int) -> list[Row]:
+        """As `Session.candidates`."""
+        session, found = self._session, list[Row]()
+        if not self._looks:
+            self._enter_due([each for each in priorities if each not in self._times], now_ms)
+        for priority in priorities:
+            left = limit - len(found)
+            if left <= 0:
+                break
+            ids = self._pick(priority, left)
+            statement = "candidates_in_line" if self._looks else "claim_in_line"
+            rows = {row[0]: row for row in session.rows_of(statement, (), sorted(ids))}
+            found += [rows[job_id] for job_id in ids if job_id in rows]
+            if self._looks and limit > len(found):
+                found += session.candidates(queue_id, [priority], limit - len(found), now_ms)
+        return found
+
+    def _enter_due(self, priorities: Sequence[int], now_ms: int) -> None:
+        """Up to ENTERED due jobs of each priority come into their lines."""
+        session, queue_id = self._session, self._queue_id
+        if not priorities:
+            return
+        self._times |= lock_times(session, queue_id, priorities)
+        for priority in priorities:
+            rows = session.rows("due_jobs", (queue_id, priority, now_ms, ENTERED))
+            if rows:
+                if priority not in self._times:
+                    self._times |= make_times(session, queue_id, [priority])
+                entries = [DueJob(job_id, time_ms, _group_in(keys)) for job_id, time_ms, keys in rows]
+                session.run_of("into_line", (), sorted(each.job_id for each in entries))
+                enter(session, queue_id, priority, entries, self._times[priority])
+
+    def _pick(self, priority: int, limit: int) -> list[int]:
+        """Up to `limit` jobs of a priority, by the turns of their groups."""
+        rows = self._session.rows("first_turns", (self._queue_id, priority, limit))
+        groups = [(turn, bytes(group)) for turn, group in rows]
+        lines = self._first_in_lines(priority, _wanted(groups, limit))
+        picked: list[int] = []
+        places = dict.fromkeys(lines, 0)
+        heap = [each for each in groups if each[1] in lines]
+        heapify(heap)
+        while heap and len(picked) < limit:
+            turn, group = heap[0]
+            line, place = lines[group], places[group]
+            if place == len(line.jobs):
+                if not line.has_more:
+                    heappop(heap)
+                    continue
+                more = self._first_in_lines(priority, {group: (line.turn, place + limit - len(picked))})
+                line = lines[group] = more[group]
+            picked.append(line.jobs[place])
+            self._picked[line.jobs[place]] = priority, group, turn
+            places[group] = place + 1
+            heapreplace(heap, (turn + TURN, group))
+        self._lines |= {(priority, group): line for group, line in lines.items()}
+        return picked
+
+    def _first_in_lines(self, priority: int, wanted: Mapping[bytes, tuple[float, int]]) -> dict[bytes, _Line]:
+        """The lines of groups, by turn and number of jobs; of each one more is read, to know whether there are more."""
+        jobs = first_in_lines(
+            self._session, self._queue_id, priority, {group: count + 1 for group, (_, count) in wanted.items()}
+        )
+        return {
+            group: _Line(turn, jobs[group][:count], len(jobs[group]) > count)
+            for group, (turn, count) in wanted.items()
+            if jobs[group]
+        }
+
+    def serve(self, ids: Collection[int]) -> None:
+        """These were handed out: they leave their lines, and their groups have had so many turns."""
+        session, queue_id = self._session, self._queue_id
+        if not ids:
+            return
+        session.run_of("remove_lines", (), sorted(ids))
+        served: defaultdict[int, defaultdict[bytes, int]] = defaultdict(lambda: defaultdict(int))
+        last: dict[int, float] = {}
+        for job_id in ids:
+            priority, group, turn = self._picked[job_id]
+            served[priority][group] += 1
+            last[priority] = max(turn, last.get(priority, turn))
+        for priority, counts in sorted(served.items()):
+            turns: list[Row] = []
+            for group, count in sorted(counts.items()):
+                line = self._lines[priority, group]
+                waits = line.has_more or any(job_id not in ids for job_id in line.jobs)
+                turns.append((queue_id, priority, group, line.turn + count * TURN, int(waits)))
+            session.put("put_turns", turns)
+            self._move_on(priority, last[priority], 2 * len(ids), may_be_empty=not all(row[4] for row in turns))
+
+    def _move_on(self, priority: int, time: float, limit: int, *, may_be_empty: bool) -> None:
+        """The virtual time is that of the last hand-out. Where nobody waits, it is beyond all turns: whoever comes next
+        begins beside all others. What groups without jobs had before it counts no more, and goes, up to `limit`.
+        """
+        session, which = self._session, (self._queue_id, priority)
+        if may_be_empty and not session.rows("first_turns", (*which, 1)):
+            time = max(time, session.rows("last_past_turn", which)[0][0] or 0.0)
+        session.run("set_virtual_time", (time, *which))
+        past = [bytes(group) for (group,) in session.rows("past_turns", (*which, time, limit))]
+        session.run_in("remove_turns", which, past)
+
+
+def _group_in(keys: bytes | None) -> bytes:
+    return b"" if keys is None else split_group(bytes(keys))[0]
+
+
+def _wanted(groups: Sequence[tuple[float, bytes]], limit: int) -> dict[bytes, tuple[float, int]]:
+    """How many jobs each group would have of so many, if no line ended; with its turn. Groups come by turn."""
+    wanted: dict[bytes, tuple[float, int]] = {}
+    turns = {group: turn for turn, group in groups}
+    heap = list(groups)
+    for _ in range(limit if heap else 0):
+        turn, group = heap[0]
+        wanted[group] = turns[group], wanted.get(group, (0.0, 0))[1] + 1
+        heapreplace(heap, (turn + TURN, group))
+    return wanted
+
+
+def first_in_lines(
+    session: Session, queue_id: int, priority: int, counts: Mapping[bytes, int]
+) -> dict[bytes, list[int]]:
+    """The ids of the first jobs in the lines of groups, so many at most of each."""
+    found: dict[bytes, list[int]] = {group: [] for group in counts}
+    for some in in_slices(list(counts.items()), GROUPS_PER_STATEMENT):
+        padded = [*some, *[(some[-1][0], 0)] * ((1 << (len(some) - 1).bit_length()) - len(some))]
+        text = "\nUNION ALL\n".join([session.statements["first_in_line"]] * len(padded))
+        values = [value for group, count in padded for value in (queue_id, priority, group, count)]
+        session.cursor.execute(text, values)
+        for group, _, job_id in sorted(session.cursor.fetchall()):
+            found[bytes(group)].append(job_id)
+    return found
+
+
+# -- changes -----------------------------------------------------------------------------------------------------------
+
+
+def lock_times(session: Session, queue_id: int, priorities: Iterable[int]) -> dict[int, float]:
+    """The virtual times of these priorities that have one; nobody else changes their lines until the commit."""
+    return dict(session.rows_of("virtual_times", (queue_id,), sorted(set(priorities))))
+
+
+def make_times(session: Session, queue_id: int, priorities: Iterable[int]) -> dict[int, float]:
+    """As `lock_times`, and those that had none have one. With the first one servers of versions before, which would
+    misread jobs in line, cannot open the store any more.
+    """
+    wanted = sorted(set(priorities))
+    if session.put("put_virtual_times", [(queue_id, priority, 0.0) for priority in wanted]):
+        session.run("raise_groups_version")
+    return lock_times(session, queue_id, wanted)
+
+
+def enter(session: Session, queue_id: int, priority: int, entries: Sequence[DueJob], time: float) -> None:
+    """Put jobs that are IN_LINE into the lines of their groups. A group that waits for nothing yet has its next turn
+    now, at the virtual `time`, or later, where it had turns ahead of that.
+    """
+    groups = {each.group for each in entries}
+    known = {bytes(row[0]): row[1:] for row in session.rows_in("turns", (queue_id, priority), groups)}
+    session.put("put_lines", [(each.job_id, queue_id, priority, each.group, each.run_after_ms) for each in entries])
+    turns: list[Row] = []
+    for group in sorted(groups):
+        turn, waits = known.get(group, (0.0, 0))
+        if not waits:
+            turns.append((queue_id, priority, group, max(turn, time), 1))
+    session.put("put_turns", turns)
+
+
+def leave(session: Session, ids: Sequence[int]) -> None:
+    """Take jobs out of their lines otherwise than by a turn; a group without jobs keeps the turns that it had ahead."""
+    of_group: defaultdict[tuple[int, int], set[bytes]] = defaultdict(set)
+    for _, queue_id, priority, group in session.rows_of("lines", (), sorted(ids)):
+        of_group[queue_id, priority].add(bytes(group))
+    for queue_id, priority in sorted(of_group):
+        lock_times(session, queue_id, [priority])
+    session.run_of("remove_lines", (), sorted(ids))
+    for (queue_id, priority), groups in sorted(of_group.items()):
+        first = first_in_lines(session, queue_id, priority, dict.fromkeys(groups, 1))
+        empty = [group for group, jobs in first.items() if not jobs]
+        session.run_in("end_waits", (queue_id, priority), empty)
+
+
+def put_back(session: Session, ids: Sequence[int]) -> None:
+    """Jobs leave their lines and are PENDING as others, since their time has changed."""
+    leave(session, ids)
+    session.run_of("free_waiting", (), sorted(ids))
+
+
+def give_turns_back(session: Session, groups: Iterable[tuple[int, int, bytes]]) -> None:
+    """Jobs that were handed out are requeued: their groups, by queue id and priority, are not charged for them."""
+    for queue_id, priority, group in sorted(groups):
+        session.run("give_turn_back", (TURN, queue_id, priority, group))
+
+
+def forget(session: Session, queue_id: int, limit: int) -> bool:
+    """Up to `limit` turns of a queue without jobs go; whether that were all."""
+    rows = session.rows("turns_of_queue", (queue_id, limit))
+    of_priority: defaultdict[int, list[bytes]] = defaultdict(list)
+    for priority, group in rows:
+        of_priority[priority].append(bytes(group))
+    for priority, groups in sorted(of_priority.items()):
+        session.run_in("remove_turns", (queue_id, priority), groups)
+    if len(rows) < limit:
+        session.run("forget_virtual_times", (queue_id,))
+    return len(rows) < limit
