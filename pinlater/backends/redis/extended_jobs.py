@@ -269,7 +269,8 @@ def _all_new_args(offers: Sequence[Offer], now_ms: int) -> Args:
     """What `all_new` of enqueue_extended.lua takes, where the jobs are alike; else nothing."""
     if not 1 <= len(offers) <= _MOST_ALIKE:
         return []
-    priority, run_after_ms = offers[0].job.priority, offers[0].job.run_after_ms
+    first = offers[0].job
+    priority, run_after_ms, has_group = first.priority, first.run_after_ms, first.group != ""
     names: list[bytes] = []
     keys: list[str] = []
     for offer in offers:
@@ -280,7 +281,7 @@ def _all_new_args(offers: Sequence[Offer], now_ms: int) -> Args:
             or job.send_id
             or job.tags
             or job.expires_at_ms is not None
-            or (job.group == "") != (offers[0].job.group == "")
+            or (job.group != "") != has_group
             or offer.only_if_known
             or offer.behind
             or offer.schedule
@@ -308,6 +309,8 @@ def _offer_args(offer: Offer, now_ms: int) -> tuple[bytes, bytes]:
     dedupe_key, serialize_key, send_id = job.dedupe_key.encode(), job.serialize_key.encode(), job.send_id.encode()
     behind, schedule = offer.behind.encode(), offer.schedule.encode()
     mark = offer.mark.encode() if schedule else b""
+    group = job.group
+    flags = (TAGGED if job.tags else 0) + (GROUPED if group else 0)
     about = _OFFER_WITH_EXTRA.pack(
         now_ms if job.run_after_ms is None else job.run_after_ms,
         job.on_duplicate,
@@ -320,7 +323,7 @@ def _offer_args(offer: Offer, now_ms: int) -> tuple[bytes, bytes]:
         job.dedupe_for_ms,
         offer.slot,
         job.priority,
-        (TAGGED if job.tags else 0) + (GROUPED if job.group else 0),
+        flags,
         len(dedupe_key),
         len(serialize_key),
         len(send_id),
@@ -332,9 +335,9 @@ def _offer_args(offer: Offer, now_ms: int) -> tuple[bytes, bytes]:
     level = job.priority + TIERED if type(job.body) is BodyReference else job.priority
     value = HEAD.pack(now_ms, job.attempts_allowed, level, len(status)) + status + job.body
     about += _KEY_LENGTHS[len(serialize_key)] + serialize_key + dedupe_key + b"i" + send_id
-    if job.group:
-        group = job.group.encode()
-        about += bytes([len(group)]) + group
+    if group:
+        text = group.encode()
+        about += bytes([len(text)]) + text
     if job.tags:
         tags = "\n".join(job.tags).encode()
         about += tags + TAG_BYTES.pack(len(tags))
