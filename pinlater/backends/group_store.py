@@ -20,8 +20,26 @@ What leaves its line otherwise than by a hand-out is not charged; a requeued job
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 ENTERED = 500
 """Due jobs of a priority that come into line with one claim."""
 
 TURN = 1.0
 """What a hand-out costs a group."""
+
+
+class ReadyCounts(list[int]):
+    """What `count_ready` answers where the jobs of a queue have groups: its counts, and of each priority the groups
+    that have jobs in line.
+    """
+
+    __slots__ = ("_groups",)
+
+    def __init__(self, counts: Iterable[int], groups: Sequence[int]) -> None:
+        super().__init__(counts)
+        self._groups = groups
+
+    def groups_at(self, level: int) -> int:
+        """Those of a priority; at least one: due jobs may not be in line yet."""
+        return max(1, self._groups[level])

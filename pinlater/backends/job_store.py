@@ -110,7 +110,9 @@ class JobStore(StorePart):
 
     @operation("ready", reads=True)
     async def count_ready(self, queue: str, priorities: Sequence[int], limit: int, now_ms: int) -> list[int]:
-        """How many jobs are eligible per priority, each counted up to `limit`. QueueNotFound."""
+        """How many jobs are eligible per priority, each counted up to `limit`; ReadyCounts (group_store.py) where jobs
+        of the queue have groups. QueueNotFound.
+        """
 
     @operation(reads=True)
     async def next_due(self, queues: Sequence[str], priorities: Sequence[int]) -> dict[str, int | None]:

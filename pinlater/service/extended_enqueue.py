@@ -37,7 +37,7 @@ class ExtendedEnqueue:
         """Jobs that were checked, of which so many may run at once. EnqueueRejected, reason DUPLICATE; RequestInvalid
         for a REPLACE of what cannot be replaced; TagsNotYet, GroupsNotYet; errors of the router.
         """
-        if any([job.tags or job.group for job in jobs]):
+        if any(job.tags or job.group for job in jobs):
             if any(job.tags for job in jobs):
                 self._router.keys.homes.check(TAGS)
             if any(job.group for job in jobs):

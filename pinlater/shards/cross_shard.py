@@ -26,8 +26,10 @@ from pinlater.errors import PinLaterError
 from pinlater.model import DequeuedJob
 from pinlater.shards.batching import Batcher, BatchLimits, measure_claims
 from pinlater.shards.bulkhead import ShardSlow
+from pinlater.shards.claim_plan import ClaimPlan, Giving, in_their_order, plan_claims
 from pinlater.shards.compensation import Compensator
 from pinlater.shards.handle import ShardHandle, answers
+from pinlater.shards.shard_turns import ShardTurns, have_groups
 
 _ROUNDS = 3
 
@@ -43,9 +45,13 @@ COMPETED_S = 10.0
 """Where others took what was left by a look, for so long only shards with as many as are counted are claimed from."""
 
 _MOST_LOOKS = 1_000
-"""Queues of which the last counts are kept."""
+"""Queues of which the last counts, or the turns of shards, are kept."""
 
 _Claims = list[list[DequeuedJob]]
+_Key = tuple[str, tuple[int, ...]]
+"""A queue and the priorities that are claimed."""
+
+_Kept = TypeVar("_Kept")
 _Part = list[tuple[int, ClaimRequest]]
 """Requests to one shard, each with its place among the caller's."""
 
@@ -82,7 +88,9 @@ class Look:
         counted: int,
     ) -> None:
         """`plan` is for those that have answered, in their order; so many jobs of a priority were counted at most."""
-        least = counted if self.at_s - self.short_s < COMPETED_S else 0
+        least: float = counted if self.at_s - self.short_s < COMPETED_S else 0
+        if have_groups(outcome for outcome in outcomes if not isinstance(outcome, PinLaterError)):
+            least = math.inf  # the next job may be one of a group that was not there yet
         self.left.clear()
         self.shard_ids.clear()
         shares = iter(plan.shares)
@@ -97,6 +105,14 @@ class Look:
                     self.left[shard_id] = left
             else:
                 next(shares)
+
+
+def _keep(by_queue: OrderedDict[_Key, _Kept], key: _Key, value: _Kept) -> None:
+    """As the newest of up to _MOST_LOOKS."""
+    by_queue[key] = value
+    by_queue.move_to_end(key)
+    if len(by_queue) > _MOST_LOOKS:
+        by_queue.popitem(last=False)
 
 
 class CrossShardClaims:
@@ -116,7 +132,9 @@ class CrossShardClaims:
         """How many rounds gave a request no job although there may be some: others took what was planned."""
         self.looks = 0
         """How many looks at all shards have begun."""
-        self._last_looks: OrderedDict[tuple[str, tuple[int, ...]], Look] = OrderedDict()
+        self._last_looks: OrderedDict[_Key, Look] = OrderedDict()
+        self._turns: OrderedDict[_Key, ShardTurns] = OrderedDict()
+        """Of queues with groups."""
         limits = BatchLimits(max_wait_ms=2 * deadline_ms)  # a count, and the claims that it leads to
         self._batcher: Batcher[_Alike, ClaimRequest, list[DequeuedJob]] = Batcher(
             self._claim,
@@ -166,11 +184,7 @@ class CrossShardClaims:
         now_s = asyncio.get_running_loop().time()
         look = Look(self.looks, now_s) if last is None else Look(self.looks, now_s, last.short_s)
         claims = await self.claim_over(handles, alike.queue, requests, now_ms, look=look)
-        key = alike.queue, alike.priorities
-        self._last_looks[key] = look
-        self._last_looks.move_to_end(key)
-        if len(self._last_looks) > _MOST_LOOKS:
-            self._last_looks.popitem(last=False)
+        _keep(self._last_looks, (alike.queue, alike.priorities), look)
         return claims
 
     async def _claim_known(
@@ -220,10 +234,8 @@ class CrossShardClaims:
         enforce_quota: bool = False,
         look: Look | None = None,
     ) -> _Claims:
-        """A round of its own over these shards. `look` gets what was counted."""
-        claims = await claim_over(
-            handles, queue, requests, now_ms, self._compensator, enforce_quota=enforce_quota, look=look
-        )
+        """A round of its own over these shards. `look` gets what was counted. QueueNotFound if none has the queue."""
+        claims = await self._round(handles, queue, requests, now_ms, enforce_quota=enforce_quota, look=look)
         if claims is None or (any(claims) and not all(claims)):
             self.unsure += 1
         return [[] for _ in requests] if claims is None else claims
@@ -243,10 +255,71 @@ class CrossShardClaims:
         ready = answers(outcomes)
         if len(ready) < len(handles):
             return None
-        plan = plan_claims([counts[:1] for counts in ready], limits)
+        giving = self._giving(handles, queue, priorities, ready)
+        plan = plan_claims([counts[:1] for counts in ready], limits, giving)
         if not plan.levels:
             return None if any(map(any, ready)) else [[] for _ in requests]
         return await _claim_planned(handles, plan, queue, requests, now_ms, self._compensator, enforce_quota=False)
+
+    async def _round(
+        self,
+        handles: Sequence[ShardHandle],
+        queue: str,
+        requests: Sequence[ClaimRequest],
+        now_ms: int,
+        *,
+        enforce_quota: bool,
+        look: Look | None,
+    ) -> _Claims | None:
+        """Jobs for each request, highest priority first over these shards; None where there were some, and others took
+        all that was planned. `look` gets what the last round has counted.
+        """
+        priorities = requests[0].priorities
+        limits = [request.limit for request in requests]
+        counted = max(ROUNDS_COUNTED * sum(limits), COUNTED) if look is not None else sum(limits)
+        shuffled = random.sample(list(handles), len(handles))
+        # with quotas a round may rule out no more than one shard, so there may be as many rounds as shards
+        for _ in range(max(_ROUNDS, len(shuffled)) if enforce_quota else _ROUNDS):
+            outcomes = await gather_until_slow(
+                shuffled, lambda handle: handle.shard.count_ready(queue, priorities, counted, now_ms), self._compensator
+            )
+            if len(shuffled) < len(handles) and all(isinstance(outcome, PinLaterError) for outcome in outcomes):
+                break  # those left out did answer
+            ready = answers(outcomes)
+            answering = [
+                handle
+                for handle, outcome in zip(shuffled, outcomes, strict=True)
+                if not isinstance(outcome, PinLaterError)
+            ]
+            plan = plan_claims(ready, limits, self._giving(answering, queue, priorities, ready))
+            if look is not None:
+                look.note(shuffled, outcomes, plan, counted)
+            if plan.levels == 0:
+                break
+            claims = await _claim_planned(
+                answering, plan, queue, requests, now_ms, self._compensator, enforce_quota=enforce_quota
+            )
+            if claims is not None:
+                return claims
+            if enforce_quota:  # these may be at their shares, and would be planned for again
+                tried = {handle for handle, share in zip(answering, plan.shares, strict=True) if any(share)}
+                shuffled = [handle for handle in shuffled if handle not in tried]
+                if not shuffled:
+                    break
+        else:
+            return None
+        return [[] for _ in requests]
+
+    def _giving(
+        self, handles: Sequence[ShardHandle], queue: str, priorities: Sequence[int], ready: Sequence[Sequence[int]]
+    ) -> Giving:
+        """In which order these shards give, by their counts."""
+        if not have_groups(ready):
+            return in_their_order
+        key = queue, tuple(priorities)
+        turns = self._turns.get(key) or ShardTurns()
+        _keep(self._turns, key, turns)
+        return turns.giving([handle.shard.shard_id for handle in handles], ready)
 
     async def _compensate(self, alike: _Alike, claimed: _Claims, now_ms: int) -> None:
         await self._requeue(alike.queue, [job for jobs in claimed for job in jobs], now_ms)
@@ -257,54 +330,6 @@ class CrossShardClaims:
 
 
 # -- one round ---------------------------------------------------------------------------------------------------------
-
-
-async def claim_over(
-    handles: Sequence[ShardHandle],
-    queue: str,
-    requests: Sequence[ClaimRequest],
-    now_ms: int,
-    compensator: Compensator,
-    *,
-    enforce_quota: bool = False,
-    look: Look | None = None,
-) -> _Claims | None:
-    """Jobs for each request, highest priority first over these shards; None where there were some, and others took all
-    that was planned. `look` gets what the last round has counted. QueueNotFound if none has the queue.
-    """
-    priorities = requests[0].priorities
-    limits = [request.limit for request in requests]
-    counted = max(ROUNDS_COUNTED * sum(limits), COUNTED) if look is not None else sum(limits)
-    shuffled = random.sample(list(handles), len(handles))
-    # with quotas a round may rule out no more than one shard, so there may be as many rounds as shards
-    for _ in range(max(_ROUNDS, len(shuffled)) if enforce_quota else _ROUNDS):
-        outcomes = await gather_until_slow(
-            shuffled, lambda handle: handle.shard.count_ready(queue, priorities, counted, now_ms), compensator
-        )
-        if len(shuffled) < len(handles) and all(isinstance(outcome, PinLaterError) for outcome in outcomes):
-            break  # those left out did answer
-        ready = answers(outcomes)
-        answering = [
-            handle for handle, outcome in zip(shuffled, outcomes, strict=True) if not isinstance(outcome, PinLaterError)
-        ]
-        plan = plan_claims(ready, limits)
-        if look is not None:
-            look.note(shuffled, outcomes, plan, counted)
-        if plan.levels == 0:
-            break
-        claims = await _claim_planned(
-            answering, plan, queue, requests, now_ms, compensator, enforce_quota=enforce_quota
-        )
-        if claims is not None:
-            return claims
-        if enforce_quota:  # these may be at their shares, and would be planned for again
-            tried = {handle for handle, share in zip(answering, plan.shares, strict=True) if any(share)}
-            shuffled = [handle for handle in shuffled if handle not in tried]
-            if not shuffled:
-                break
-    else:
-        return None
-    return [[] for _ in requests]
 
 
 async def _claim_planned(
@@ -411,48 +436,6 @@ def fitting(jobs: Sequence[DequeuedJob], max_bytes: int) -> int:
         if size > max_bytes and index:
             return index
     return len(jobs)
-
-
-# -- the plan ----------------------------------------------------------------------------------------------------------
-
-
-class ClaimPlan(NamedTuple):
-    """The claims to make: `shares[shard][request]` jobs; of the first `levels` priorities only."""
-
-    shares: list[list[int]]
-    levels: int
-
-
-def plan_claims(ready: Sequence[Sequence[int]], limits: Sequence[int]) -> ClaimPlan:
-    """`ready[shard][level]` jobs are eligible, highest priority first; requests are served in their order.
-
-    Every job of a level that is ready anywhere is planned for before one of the next level is, and no shard may give
-    jobs of a level below the last one planned for: whatever others take meanwhile, the order holds. The shards give in
-    the order in which they stand, and none is asked when there is enough; the caller shuffles them: if the fullest gave
-    first, a shard with few jobs beside one that stays full would never be asked.
-
-    >>> plan_claims([[1, 5], [2, 0]], [4])
-    ClaimPlan(shares=[[2], [2]], levels=2)
-    >>> plan_claims([[1, 5], [2, 0]], [2])
-    ClaimPlan(shares=[[1], [1]], levels=1)
-    """
-    shares = [[0] * len(limits) for _ in ready]
-    wanted = list(limits)
-    current = levels = 0
-    for level in range(len(ready[0]) if ready else 0):
-        for shard, counts in enumerate(ready):
-            left = counts[level]
-            while left > 0 and current < len(wanted):
-                taken = min(left, wanted[current])
-                shares[shard][current] += taken
-                left -= taken
-                wanted[current] -= taken
-                levels = level + 1
-                if wanted[current] == 0:
-                    current += 1
-        if current == len(wanted):
-            break
-    return ClaimPlan(shares, levels)
 
 
 R = TypeVar("R")

@@ -18,14 +18,17 @@ from pinlater import AsyncClient, Job
 from pinlater.model import Ack, DequeueRequest, ExtendedJob
 
 QUEUE = "bench"
-KEYS = ("none", "dedupe", "serialize")
+KEYS = ("none", "dedupe", "serialize", "group")
+GROUPS = 10
 _NUMBERS = itertools.count()
 
 
 def jobs_of(batch: int, body: bytes, keys: str = "none") -> Sequence[Job]:
-    """A batch; where they have keys, no key stands twice in a run."""
+    """A batch; where they have keys, no key stands twice in a run; groups are GROUPS in turn."""
     if keys == "none":
         return [Job(body, attempts_allowed=5) for _ in range(batch)]
+    if keys == "group":
+        return [ExtendedJob(body, attempts_allowed=5, group=f"tenant-{number % GROUPS}") for number in range(batch)]
     names = [f"{os.getpid()}:{next(_NUMBERS)}" for _ in range(batch)]
     if keys == "dedupe":
         return [ExtendedJob(body, attempts_allowed=5, dedupe_key=name) for name in names]

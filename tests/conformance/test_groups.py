@@ -10,6 +10,7 @@ import pytest
 
 from pinlater.backends.base import STORED_STATES, AckRequest, ScanRequest
 from pinlater.backends.extended import Offer, RescheduleRequest
+from pinlater.backends.group_store import ReadyCounts
 from pinlater.model import (
     CancelOutcome,
     ClaimOutcome,
@@ -153,6 +154,21 @@ async def test_what_leaves_its_line_is_not_charged(subject: Subject) -> None:
     assert groups_of(await subject.claim(limit=100)) == {"a": 2, "b": 7}
 
 
+async def test_counts_say_how_many_groups_wait(subject: Subject) -> None:
+    shard, queue, now_ms = subject.shard, subject.queue, subject.now_ms
+    assert type(await shard.count_ready(queue, (1, 2), 10, now_ms)) is list
+    for group in "abc":
+        await grouped(subject, group, 20)
+    ready = await shard.count_ready(queue, (1, 2), 10, now_ms)
+    assert isinstance(ready, ReadyCounts)
+    assert ready == [10, 0]
+    assert (ready.groups_at(0), ready.groups_at(1)) == (3, 1)
+    await subject.claim(limit=58)
+    ready = await shard.count_ready(queue, (1, 2), 10, now_ms)
+    assert isinstance(ready, ReadyCounts)
+    assert (list(ready), ready.groups_at(0)) == ([2, 0], 2)
+
+
 async def test_jobs_in_line_are_counted_and_shown_as_pending(subject: Subject) -> None:
     shard, queue, now_ms = subject.shard, subject.queue, subject.now_ms
     (first, *_) = await grouped(subject, "a", 3)
@@ -256,7 +272,7 @@ async def test_a_queue_made_anew_has_nothing_of_the_groups_before(subject: Subje
         await subject.job(f"plain{number}".encode())
     assert bodies(await subject.claim()) == ["plain0"]
     await grouped(subject, "b", 1)
-    assert bodies(await subject.claim(limit=2)) == ["b0", "plain1"]
+    assert bodies(await subject.claim(limit=2)) == ["plain1", "b0"]
 
 
 async def test_large_bodies_cost_turns_only_where_they_are_handed_out(subject: Subject) -> None:

@@ -11,7 +11,8 @@ from pinlater.backends.base import ClaimRequest
 from pinlater.errors import NothingStored
 from pinlater.model import DequeuedJob, Job
 from pinlater.shards import cross_shard
-from pinlater.shards.cross_shard import ClaimPlan, Look
+from pinlater.shards.claim_plan import ClaimPlan
+from pinlater.shards.cross_shard import Look
 from tests.unit.breaking import settled
 from tests.unit.stand import Stand, stand
 

@@ -18,7 +18,7 @@ from pinlater.errors import (
 )
 from pinlater.model import Ack, CancelOutcome, Job, JobFilter, JobInfo, JobState, parse_descriptor
 from pinlater.shards.bulkhead import AcquireTimeout, Bulkhead
-from pinlater.shards.cross_shard import plan_claims
+from pinlater.shards.claim_plan import plan_claims
 from pinlater.shards.decorator import ShardDecorator
 from pinlater.shards.scan import Place, merge_pages, position_on
 from tests.queues import drop_queue

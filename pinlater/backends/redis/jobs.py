@@ -29,6 +29,7 @@ from pinlater.backends.base import (
     StoredState,
     UnrenewedClaim,
 )
+from pinlater.backends.group_store import ReadyCounts
 from pinlater.backends.redis.claim_ends import PLACEHOLDER, expiry_rules, expiry_templates
 from pinlater.backends.redis.pubsub import PubSub, announcement
 from pinlater.backends.redis.records import (
@@ -76,7 +77,8 @@ class JobCommands(PubSub):
 
     async def count_ready(self, queue: str, priorities: Sequence[int], limit: int, now_ms: int) -> list[int]:
         counts = await self._store.call_queue("count_ready", queue, (queue, now_ms, *priorities))
-        return [min(count, limit) for count in counts]
+        ready = [min(count, limit) for count in counts[: len(priorities)]]
+        return ready if len(counts) == len(ready) else ReadyCounts(ready, counts[len(priorities) :])
 
     async def next_due(self, queues: Sequence[str], priorities: Sequence[int]) -> dict[str, int | None]:
         times = await self._store.call("next_due", len(priorities), *priorities, *queues)

@@ -346,7 +346,10 @@ SELECT %s, COUNT(*) FROM (SELECT 1 FROM pinlater_jobs FORCE INDEX (pinlater_jobs
         AND state = 0 AND priority = %s AND run_after_ms <= %s LIMIT %s) AS eligible
 
 -- name: in_line_in_priority
-SELECT %s, COUNT(*) FROM (SELECT 1 FROM pinlater_jobs FORCE INDEX (pinlater_jobs_order)
+-- With how many groups have jobs in line.
+SELECT %s, (SELECT COUNT(*) FROM (SELECT 1 FROM pinlater_turns
+    WHERE queue_id = (SELECT id FROM pinlater_queues WHERE name = %s) AND priority = %s AND waits = 1 LIMIT %s) AS waiting),
+    COUNT(*) FROM (SELECT 1 FROM pinlater_jobs FORCE INDEX (pinlater_jobs_order)
     WHERE queue_id = (SELECT id FROM pinlater_queues WHERE name = %s) AND state = 8 AND priority = %s LIMIT %s) AS eligible
 
 -- name: next_due_in_priority

@@ -15,6 +15,7 @@ from pinlater.backends.base import (
     JobKey,
     UnrenewedClaim,
 )
+from pinlater.backends.group_store import ReadyCounts
 from pinlater.backends.sql.attempts import EXTENDED as FLAGS
 from pinlater.backends.sql.attempts import (
     ID,
@@ -126,12 +127,15 @@ def count_ready(session: Session, queue: str, priorities: Sequence[int], limit: 
     behind = limit + max(expired.values(), default=0)
     session.cursor.execute(text, (queue, now_ms, *_values_of_priorities(session, queue, priorities, behind, now_ms)))
     counts = dict(session.cursor.fetchall())
+    groups: dict[int, int] = {}
     if has_groups and priorities:
         text = "\nUNION ALL\n".join([session.statements["in_line_in_priority"]] * len(priorities))
-        session.cursor.execute(text, [value for each in priorities for value in (each, queue, each, behind)])
-        for priority, count in session.cursor.fetchall():
+        values = [value for each in priorities for value in (each, queue, each, limit, queue, each, behind)]
+        session.cursor.execute(text, values)
+        for priority, groups[priority], count in session.cursor.fetchall():
             counts[priority] += count
-    return [min(limit, max(0, counts[priority] - expired.get(priority, 0))) for priority in priorities]
+    ready = [min(limit, max(0, counts[priority] - expired.get(priority, 0))) for priority in priorities]
+    return ReadyCounts(ready, [groups[priority] for priority in priorities]) if groups else ready
 
 
 HAS_GROUPS = 2

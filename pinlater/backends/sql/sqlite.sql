@@ -322,7 +322,10 @@ SELECT ?, COUNT(*) FROM (SELECT 1 FROM pinlater_jobs
         AND state = 0 AND priority = ? AND run_after_ms <= ? LIMIT ?)
 
 -- name: in_line_in_priority
-SELECT ?, COUNT(*) FROM (SELECT 1 FROM pinlater_jobs
+-- With how many groups have jobs in line.
+SELECT ?, (SELECT COUNT(*) FROM (SELECT 1 FROM pinlater_turns
+    WHERE queue_id = (SELECT id FROM pinlater_queues WHERE name = ?) AND priority = ? AND waits = 1 LIMIT ?)),
+    COUNT(*) FROM (SELECT 1 FROM pinlater_jobs
     WHERE queue_id = (SELECT id FROM pinlater_queues WHERE name = ?) AND state = 8 AND priority = ? LIMIT ?)
 
 -- name: any_expired

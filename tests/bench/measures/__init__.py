@@ -33,6 +33,7 @@ NAMES = (
     "outbox",
     "delayed",
     "keyed",
+    "fairness",
     "result_wait",
     "far_ahead",
     "tags",

@@ -10,20 +10,20 @@ from tests.bench.processes import CpuWatch, Outcome, Program, per_job, served
 from tests.bench.run import STORES, Run, Stand, stand
 
 BATCH = 100
-JOBS = {"redis": 100_000, "sqlite": 30_000, "mysql": 20_000}
+JOBS = {"redis": 100_000, "sqlite": 30_000, "mysql": 20_000, "postgres": 20_000}
 IN_FLIGHT = 6
 GOAL = OfFloor(0.7)
 
 
-class _Case(NamedTuple):
+class Case(NamedTuple):
     name: str
     keys: str
     program: str
 
 
 CASES = (
-    _Case("enqueue with a dedupe key", "dedupe", "callers batches"),
-    _Case("cycle with distinct serialize keys", "serialize", "cycle_client"),
+    Case("enqueue with a dedupe key", "dedupe", "callers batches"),
+    Case("cycle with distinct serialize keys", "serialize", "cycle_client"),
 )
 
 
@@ -31,10 +31,11 @@ def measure(run: Run) -> Iterator[Figure]:
     for name in STORES:
         with stand(run, name) as store:
             for case in CASES:
-                yield _of(run, store, case)
+                yield beside_plain(run, store, case, GOAL)
 
 
-def _of(run: Run, store: Stand, case: _Case) -> Figure:
+def beside_plain(run: Run, store: Stand, case: Case, goal: OfFloor) -> Figure:
+    """What the case reaches of the same without keys, measured before and after it in each round."""
     outcomes, floors = [], []
     for number in range(run.sizes.rounds):
         before = _outcome(run, store, case.program, "none").rate
@@ -45,7 +46,7 @@ def _of(run: Run, store: Stand, case: _Case) -> Figure:
         f"keyed/{case.name} {store.name}",
         "jobs/s",
         [outcome.rate for outcome in outcomes],
-        [GOAL],
+        [goal],
         floors,
         "the same without keys",
         outcomes[-1].cpu_us,

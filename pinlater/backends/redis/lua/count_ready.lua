@@ -1,7 +1,7 @@
 -- Eligible jobs per priority.
 -- KEYS     1 ROOT   2 BASE
 -- ARGV     1 queue   2 now   3.. priorities
--- RETURNS  a count per priority; nil: no such queue
+-- RETURNS  a count per priority, and where the queue has groups those with jobs in line, per priority; nil: no such queue
 -- BOUND    the priorities given, and SWEPT jobs whose time is over
 --#include many
 --#include layout
@@ -13,6 +13,9 @@ if redis.call('EXISTS', KEYS[2] .. ':extra') == 1 then sweep(KEYS[2], ARGV[2], S
 local counts = {}
 for i = 3, #ARGV do counts[i - 2] = redis.call('ZCOUNT', KEYS[2] .. ':s:0:' .. ARGV[i], '-inf', ARGV[2]) end
 if string.sub(queue_entry, -1) == '$GROUPS_MARK' then
-  for i = 3, #ARGV do counts[i - 2] = counts[i - 2] + redis.call('ZCARD', KEYS[2] .. ':s:8:' .. ARGV[i]) end
+  for i = 3, #ARGV do
+    counts[i - 2] = counts[i - 2] + redis.call('ZCARD', KEYS[2] .. ':s:8:' .. ARGV[i])
+    counts[#counts + 1] = redis.call('ZCARD', KEYS[2] .. ':turns:' .. ARGV[i])
+  end
 end
 return counts

@@ -1,0 +1,89 @@
+"""Jobs in groups: whole cycles beside those without, and how long a job waits beside another group's flood."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+from tests.bench.cycle_client import GROUPS
+from tests.bench.figures import AtMost, Figure, OfFloor
+from tests.bench.measures import keyed
+from tests.bench.measures.pickup import quantile
+from tests.bench.processes import Program, served
+from tests.bench.run import PERSISTENCE, Run, stand
+
+CYCLES = keyed.Case("cycle with groups", "group", "cycle_client")
+CYCLE_STORES = ("redis", "sqlite", "mysql", "postgres")
+CYCLES_GOAL = OfFloor(0.67)
+
+
+class _Flooded(NamedTuple):
+    name: str
+    slots: int
+    run_ms: int
+    calm_per_s: int
+    calm_jobs: int
+    calm_groups: int
+    more_ms: float
+    """A calm job may wait so much longer than without the flood."""
+
+    def flood(self, jobs: int) -> int:
+        """Jobs that keep all slots busy until so many calm ones have come, and as long again."""
+        return 2 * jobs * self.slots * 1000 // (self.run_ms * self.calm_per_s)
+
+
+CASES = (
+    _Flooded("one tenant", 100, 100, 30, 1_000, 1, more_ms=3),
+    _Flooded("1,000 quiet tenants", 20, 10, 400, 4_000, 1_000, more_ms=20),
+)
+
+
+def measure(run: Run) -> Iterator[Figure]:
+    for name in CYCLE_STORES:
+        with stand(run, name) as store:
+            figure = keyed.beside_plain(run, store, CYCLES, CYCLES_GOAL)
+            yield replace(figure, name=f"fairness/{CYCLES.name} {name}", notes=f"{GROUPS} groups in turn, by 100")
+    for name in ("redis", "sqlite"):
+        for case in CASES:
+            for shards in (1, 4):
+                yield _waits(run, name, case, shards)
+
+
+def _waits(run: Run, name: str, case: _Flooded, shards: int) -> Figure:
+    beside, idle = list[float](), list[float]()
+    for number in range(run.sizes.rounds):
+        idle.append(_p99(run, name, case, shards, flooded=False))
+        beside.append(_p99(run, name, case, shards, flooded=True))
+        run.say(f"  {name}, {case.name}, {shards} shards, round {number + 1}: {beside[-1]:.1f} ms, idle {idle[-1]:.1f}")
+    return Figure(
+        f"fairness/p99 beside a flood, {case.name} {name}, {shards} shards",
+        "ms",
+        beside,
+        [AtMost(round(statistics.median(idle) + case.more_ms, 1))],
+        idle,
+        "the same without the flood",
+        persistence=PERSISTENCE[name],
+        notes=f"{case.slots} slots, jobs of {case.run_ms} ms, {case.calm_per_s} calm ones a second",
+    )
+
+
+def _p99(run: Run, name: str, case: _Flooded, shards: int, *, flooded: bool) -> float:
+    jobs = run.sizes.jobs(case.calm_jobs)
+    with stand(run, name) as store, served([store.fresh() for _ in range(shards)], 1) as server:
+        load = Program(
+            "slots_client",
+            server=server.address,
+            slots=case.slots,
+            run_ms=case.run_ms,
+            flood=case.flood(jobs) if flooded else 0,
+            jobs=jobs,
+            calm_groups=case.calm_groups,
+            per_s=case.calm_per_s,
+        )
+        load.go()
+        result = load.result()
+    if flooded and not result["flood_left"]:
+        raise RuntimeError("the flood ended before the calm jobs")
+    return quantile(result["ms"], 0.99)
