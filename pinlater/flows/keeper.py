@@ -21,7 +21,6 @@ from pinlater.backends.base import JobKey
 from pinlater.backends.extended import Offered
 from pinlater.background_tasks import exponential_backoff_s
 from pinlater.clock import Clock
-from pinlater.cluster.lease import TAGS
 from pinlater.errors import FlowNotFound, FlowsUnavailable, PinLaterError, TagsNotSupported, TagsNotYet
 from pinlater.flows.callbacks import FlowCallbacks
 from pinlater.flows.connection import FlowConnection
@@ -394,7 +393,7 @@ class FlowKeeper:
         if not any(job.tags for job in jobs):
             return await self._router.enqueue_extended(queue, jobs, now_ms)
         try:
-            self._router.keys.homes.check(TAGS)
+            self._router.keys.homes.check_jobs(jobs)
             return await self._router.enqueue_extended(queue, jobs, now_ms)
         except (TagsNotSupported, TagsNotYet):
             return await self._router.enqueue_extended(queue, [replace(job, tags=()) for job in jobs], now_ms)

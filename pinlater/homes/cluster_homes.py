@@ -22,7 +22,7 @@ from pinlater.backends.base import ConfigEntry
 from pinlater.clock import Clock
 from pinlater.cluster.lease import GROUPS, KEYS, TAGS
 from pinlater.errors import GroupsNotYet, HomeMoving, HomeOut, KeysNotYet, NothingStored, PinLaterError, TagsNotYet
-from pinlater.model import new_version
+from pinlater.model import ExtendedJob, ScheduleChange, new_version
 from pinlater.queues.replication import ConfigReplicator
 from pinlater.shards.handle import ShardHandle
 from pinlater.shards.keys.homes_record import HOMES, HomesRecord, HomeTable, parse_record
@@ -77,7 +77,16 @@ class ClusterHomes:
             self._entry = entry
         return self._table
 
-    def check(self, feature: str = KEYS) -> None:
+    def check(self) -> None:
+        self._check(KEYS)
+
+    def check_jobs(self, jobs: Sequence[ExtendedJob | ScheduleChange]) -> None:
+        if any(job.tags for job in jobs):
+            self._check(TAGS)
+        if any(job.group for job in jobs):
+            self._check(GROUPS)
+
+    def _check(self, feature: str) -> None:
         now_ms, checked_ms = self._clock.now_ms(), self._checked_ms.get(feature)
         if checked_ms is not None and 0 <= now_ms - checked_ms < CHECKED_FOR_MS:
             return

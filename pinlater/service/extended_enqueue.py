@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Sequence
 
 from pinlater.backends.extended import Offered, OfferOutcome
-from pinlater.cluster.lease import GROUPS, TAGS
 from pinlater.errors import EnqueueRejected, PinLaterError, RequestInvalid
 from pinlater.model import EnqueuedJobs, EnqueueOutcome, ExtendedJob, parse_descriptor
 from pinlater.queues.settings import QueueSettings
@@ -38,10 +37,7 @@ class ExtendedEnqueue:
         for a REPLACE of what cannot be replaced; TagsNotYet, GroupsNotYet; errors of the router.
         """
         if any(job.tags or job.group for job in jobs):
-            if any(job.tags for job in jobs):
-                self._router.keys.homes.check(TAGS)
-            if any(job.group for job in jobs):
-                self._router.keys.homes.check(GROUPS)
+            self._router.keys.homes.check_jobs(jobs)
         storing = self._router.enqueue_extended(queue, jobs, now_ms)
         try:
             offered = await self._long_polls.claim_behind(queue, ready, settings, storing)

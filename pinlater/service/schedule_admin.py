@@ -9,7 +9,6 @@ from dataclasses import replace
 from itertools import islice
 from typing import NamedTuple
 
-from pinlater.cluster.lease import GROUPS, TAGS
 from pinlater.errors import PinLaterError, QueueNotFound, RequestInvalid
 from pinlater.model import (
     CONTINUATION_END,
@@ -99,10 +98,7 @@ class ScheduleAdmin:
         begins_anew = change.paused is False and await self._is_silent(change.name)
         record, is_changed = self._book.preview(change, who, only_if_version, begins_anew=begins_anew)
         self._check_job(record.schedule)
-        if change.tags:
-            self._router.keys.homes.check(TAGS)
-        if change.group:
-            self._router.keys.homes.check(GROUPS)
+        self._router.keys.homes.check_jobs([change])
         if dry_run:
             return ScheduleUpdated(await self._view(record, NEXT_SHOWN, True), is_changed)
         record, made = await self._book.change(

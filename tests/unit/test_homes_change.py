@@ -10,6 +10,7 @@ from pinlater.backends.base import ConfigEntry
 from pinlater.cluster.lease import GROUPS, TAGS
 from pinlater.errors import GroupsNotYet, HomeOut, KeysNotYet, NothingStored, RequestInvalid, TagsNotYet
 from pinlater.homes.cluster_homes import LOCK_KIND, LOCK_MS, LOCK_NAME
+from pinlater.model import ExtendedJob
 from pinlater.shards.keys.homes_record import HOMES, HomesRecord, parse_record
 from tests.unit.cluster_stand import ClusterStand, Server, cluster_stand
 
@@ -85,8 +86,13 @@ async def test_keys_wait_for_servers_that_do_not_know_them() -> None:
         homes.check()
 
 
-@pytest.mark.parametrize(("feature", "error"), [(TAGS, TagsNotYet), (GROUPS, GroupsNotYet)])
-async def test_tags_and_groups_wait_for_servers_that_do_not_know_them(feature: str, error: type[Exception]) -> None:
+@pytest.mark.parametrize(
+    ("feature", "job", "error"),
+    [(TAGS, ExtendedJob(b"", tags=["t"]), TagsNotYet), (GROUPS, ExtendedJob(b"", group="acme"), GroupsNotYet)],
+)
+async def test_tags_and_groups_wait_for_servers_that_do_not_know_them(
+    feature: str, job: ExtendedJob, error: type[Exception]
+) -> None:
     async with cluster_stand(1) as at:
         server = await at.server("a")
         await at.server("b")
@@ -97,10 +103,11 @@ async def test_tags_and_groups_wait_for_servers_that_do_not_know_them(feature: s
             server.members, server.queues.entries, at.clock, lambda asked: unaware.get(asked, [])
         )
         homes.check()
+        homes.check_jobs([ExtendedJob(b"")])
         with pytest.raises(error, match=f"do not know {feature}: b/1"):
-            homes.check(feature)
+            homes.check_jobs([job])
         unaware.clear()
-        homes.check(feature)
+        homes.check_jobs([job])
 
 
 async def test_a_new_shard_is_a_member_when_all_can_use_it() -> None:

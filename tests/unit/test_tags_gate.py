@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pinlater.backends.sql.sqlite import SqliteShard
-from pinlater.cluster.lease import GROUPS, TAGS
 from pinlater.errors import GroupsNotYet, NothingStored, TagsNotYet
 from pinlater.model import ExtendedJob, Job, ScheduleChange
 from pinlater.service import ClaimTokens, Service
@@ -19,10 +19,10 @@ from tests.conformance.served import PASSWORD, PASSWORD_HASH, QUEUE, START_MS, S
 
 
 class HomesWithOlderServer(FixedHomes):
-    def check(self, feature: str = "") -> None:
-        error = {TAGS: TagsNotYet, GROUPS: GroupsNotYet}.get(feature)
-        if error is not None:
-            raise error("servers of an earlier version are running: b/1")
+    def check_jobs(self, jobs: Sequence[ExtendedJob | ScheduleChange]) -> None:
+        for job in jobs:
+            if job.tags or job.group:
+                raise (TagsNotYet if job.tags else GroupsNotYet)("servers of an earlier version are running: b/1")
 
 
 @pytest.mark.parametrize(("field", "value", "error"), [("tags", ["t"], TagsNotYet), ("group", "acme", GroupsNotYet)])

@@ -22,7 +22,7 @@ from pinlater.errors import (
     QueueNotFound,
     ShardConnectionFailed,
 )
-from pinlater.model import ExtendedJob, Job, JobInfo, KeyRef, parse_descriptor
+from pinlater.model import ExtendedJob, Job, JobInfo, KeyRef, ScheduleChange, parse_descriptor
 from pinlater.shards.handle import ShardHandle, answers
 from pinlater.shards.keys.homes_record import (
     HomesRecord,
@@ -60,8 +60,11 @@ class Homes(Protocol):
     async def begin(self) -> HomeTable:
         """Make the first record, or learn of the one that another process made. NothingStored: not now."""
 
-    def check(self, feature: str = ...) -> None:
-        """KeysNotYet, TagsNotYet, GroupsNotYet: a live process of the cluster does not know this, keys unless said."""
+    def check(self) -> None:
+        """KeysNotYet: a live process of the cluster does not know keys."""
+
+    def check_jobs(self, jobs: Sequence[ExtendedJob | ScheduleChange]) -> None:
+        """TagsNotYet, GroupsNotYet: a live process of the cluster does not know what one of them has."""
 
     async def catch_up(self, handle: ShardHandle) -> None:
         """Learn what this shard knows of homes and queues, and tell it what it does not. Raises nothing."""
@@ -87,7 +90,9 @@ class FixedHomes:
     async def begin(self) -> HomeTable:
         raise NoHealthyShards("no shard is known yet", retry_after_ms=1_000)
 
-    def check(self, feature: str = "") -> None: ...
+    def check(self) -> None: ...
+
+    def check_jobs(self, jobs: Sequence[ExtendedJob | ScheduleChange]) -> None: ...
 
     async def catch_up(self, handle: ShardHandle) -> None: ...
 
