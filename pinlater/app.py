@@ -17,6 +17,7 @@ import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,7 @@ from pinlater.overflow.ownership import overflow_addresses
 from pinlater.overflow.routing import RoutedCalls
 from pinlater.overflow.store import ServerContext
 from pinlater.process_status import remarks, set_gauges, unready_reasons
+from pinlater.queues.breakers import BREAKERS_MS, Breakers
 from pinlater.queues.cluster_limits import PendingCounts
 from pinlater.queues.directory import QueueDirectory
 from pinlater.queues.file import QueueFile
@@ -86,6 +88,7 @@ POLL_MS = 500
 CLOCKS_MS = 1_000
 TLS_MS = 1_000
 QUOTAS, QUOTAS_MS = "quotas", 200
+BREAKERS = "circuit breakers"
 RULES_MS = 1_000
 TOKEN_USES_MS = 60_000
 STATS_MS = 500
@@ -374,6 +377,7 @@ class ServerProcess:
             membership=self.membership,
             homes_change=self._homes_change,
             quotas=self._quotas,
+            breakers=self.service.breakers,
             stats=self._stats,
             blocked_chains=self._blocked_chains,
         )
@@ -442,6 +446,7 @@ def keep_up(
     membership: Membership,
     homes_change: HomesChange,
     quotas: QuotaBalancer,
+    breakers: Breakers,
     stats: StatsCollector,
     blocked_chains: BlockedChains,
 ) -> None:
@@ -451,16 +456,19 @@ def keep_up(
     async def judge_clocks() -> None:
         membership.judge_clocks()
 
-    def balance_while_limited(_changed: str) -> None:
-        """Five looks a second cost those nothing who have no queue with a maximum in progress."""
-        if bool(queues.limited()) != (QUOTAS in periodic.names()):
-            if queues.limited():
-                every(QUOTAS_MS, QUOTAS, lambda: quotas.tick(membership.owns))
-            else:
-                periodic.end(QUOTAS)
+    def run_while_needed(_changed: str) -> None:
+        """What few clusters need costs the others nothing: a maximum in progress, and circuit breakers."""
+        for name, interval_ms, tick, is_needed in (
+            (QUOTAS, QUOTAS_MS, quotas.tick, bool(queues.limited())),
+            (BREAKERS, BREAKERS_MS, breakers.tick, bool(queues.breaker_rules() or queues.breaker_records())),
+        ):
+            if is_needed and name not in periodic.names():
+                every(interval_ms, name, partial(tick, membership.owns))
+            elif not is_needed and name in periodic.names():
+                periodic.end(name)
 
-    queues.on_change(balance_while_limited)
-    balance_while_limited("")
+    queues.on_change(run_while_needed)
+    run_while_needed("")
     every(POLL_MS, "queues", queues.poll)
     every(POLL_MS, "pending", pending.poll, rests=lambda: not queues.bounded())
     every(membership.renew_every_ms, "leases", membership.renew)

@@ -43,6 +43,12 @@ REASONS: tuple[Reason, ...] = (
         remedy="Find out what deletes objects there. The job cannot run without its body: [bodies.md](bodies.md).",
     ),
     Reason(
+        name="BREAKERS_NOT_YET",
+        error=errors.BreakersNotYet,
+        meaning="A live server of the cluster is of a version that knows no circuit breakers. Nothing was changed.",
+        remedy="Upgrade all servers; until then leave `pause_on_failures` out.",
+    ),
+    Reason(
         name="CHANGED",
         error=errors.RecordChanged,
         meaning="The object has another version by now: it was changed in between. Nothing was changed.",
@@ -235,7 +241,7 @@ REASONS: tuple[Reason, ...] = (
     Reason(
         name="QUEUE_PAUSED",
         error=errors.DequeueRateLimited,
-        meaning="An operator paused the queue: it hands out nothing.",
+        meaning="An operator paused the queue, or its circuit breaker did: it hands out nothing.",
         remedy="`pinlater queue show QUEUE` says who paused it, why and until when; `pinlater queue resume QUEUE`.",
     ),
     Reason(

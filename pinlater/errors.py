@@ -36,6 +36,7 @@
     │   │   ├── KeysNotYet        502       KEYS_NOT_YET       a server of the cluster does not know keys yet
     │   │   ├── TagsNotYet        502       TAGS_NOT_YET       a server of the cluster does not know tags yet
     │   │   ├── GroupsNotYet      502       GROUPS_NOT_YET     a server of the cluster does not know groups yet
+    │   │   ├── BreakersNotYet    502       BREAKERS_NOT_YET   a server of the cluster knows no circuit breakers yet
     │   │   └── StoreFull         502       NOTHING_STORED     the store lacks room for the write
     │   └── OutcomeUnknown        502       OUTCOME_UNKNOWN    the call may or may not have been carried out
     ├── FlowsUnavailable          UNKNOWN   FLOWS_UNAVAILABLE  retryable: the database of flows cannot be reached
@@ -381,6 +382,10 @@ class TagsNotYet(NothingStored):
 
 class GroupsNotYet(NothingStored):
     reason = "GROUPS_NOT_YET"
+
+
+class BreakersNotYet(NothingStored):
+    reason = "BREAKERS_NOT_YET"
 
 
 class StoreFull(NothingStored):

@@ -81,6 +81,7 @@ FAMILIES: dict[str, Family] = {
     "dequeues_limited": Family(
         "counter", ("queue", "reason"), "Dequeues that got fewer jobs than they could: rate, paused, in_progress."
     ),
+    "breakers_opened": Family("counter", ("queue",), "How often the circuit breaker of the queue opened."),
     "enqueues_rejected": Family(
         "counter", ("queue", "reason"), "Enqueue calls refused: draining, pending, attempts, body, priority, invalid."
     ),
@@ -179,6 +180,11 @@ FAMILIES: dict[str, Family] = {
     "http_connections": Family("gauge", (), "Open connections to the HTTP interface."),
     "http_event_streams": Family("gauge", (), "Streams of server-sent events."),
 }
+
+OUTCOME_AT = {
+    name: 1 + FAMILIES[name].labels.index("outcome") for name in ("jobs_acked", "claims_expired", "claims_released")
+}
+"""The families that count ends of attempts, and where their keys have what became of the job."""
 
 Snapshot = Sequence[tuple[Sequence[str], Sequence[float]]]
 _MERGES: dict[str, Callable[[float, float], float]] = {

@@ -650,7 +650,7 @@ struct GetQueuesRequest {
 struct QueueSettingValue {
   /** As people write it: 5m, 100/s, none, true. */
   1: required string value,
-  /** queue, file, default, file default, or server. */
+  /** breaker, queue, file, default, file default, or server. */
   2: required string source,
 }
 

@@ -142,6 +142,21 @@ CONDITIONS: tuple[Condition, ...] = (
         absorbs=("waits_long", "backlog_grows", "jobs_expired"),
     ),
     Condition(
+        name="breaker_open",
+        severity=CRITICAL,
+        holds="The [circuit breaker](queues.md#the-circuit-breaker) of a queue is open: too many of its attempts "
+        "failed, and no job is handed out but one now and then, until one succeeds.",
+        threshold="`pause_on_failures` of the queue",
+        set_where="`pinlater queue set QUEUE pause_on_failures=50%/100/1m/30s`",
+        not_for="queues without that setting, and those that an operator has paused",
+        remedy="Mend what the jobs fail at: it closes by itself then. `pinlater queue resume QUEUE` does not wait for "
+        "that.",
+        find=of_queues.breaker_open,
+        of_queue=True,
+        absorbs=("failing", "attempts_failing", "jobs_crashed", "jobs_expired"),
+        quiet_ms=60_000,
+    ),
+    Condition(
         name="failing",
         severity=CRITICAL,
         holds="Of 10 jobs or more that ended in 5 minutes, 20 % failed for good: of one type where bodies name it, "
@@ -341,7 +356,7 @@ CONDITIONS: tuple[Condition, ...] = (
         severity=INFO,
         holds="A queue with ready jobs is paused for long, with no end.",
         threshold=duration_text(of_queues.PAUSED_MS),
-        not_for="pauses that end by themselves (`pinlater queue pause --for`)",
+        not_for="pauses that end by themselves (`pinlater queue pause --for`), open circuit breakers",
         remedy="Resume the queue if the reason is gone.",
         find=of_queues.paused_long,
         of_queue=True,

@@ -10,6 +10,7 @@ from pinlater.alarms.condition import Finding
 from pinlater.alarms.evidence import Ends, Evidence, LimitSet, QueueFacts, TypeSample
 from pinlater.durations import span_text
 from pinlater.model.alarm_views import Severity
+from pinlater.queues.settings import BREAKER
 from pinlater.setting_kinds import rate_text
 
 NO_WORKER_MS = 60_000
@@ -305,11 +306,32 @@ def backlog_grows(evidence: Evidence) -> Iterator[Finding]:
         )
 
 
+def breaker_open(evidence: Evidence) -> Iterator[Finding]:
+    """A queue that its circuit breaker has paused."""
+    for queue in evidence.now.queues.values():
+        if queue.is_paused and queue.paused_by == BREAKER:
+            yield Finding(
+                subject=queue.name,
+                title=f"{queue.name}: its circuit breaker is open, with {some_jobs(queue.ready, 'ready')}",
+                queue=queue.name,
+                since_ms=queue.paused_since_ms,
+                size=queue.ready,
+                why=f"{queue.paused_why}.",
+                impact=waiting_text(queue.ready),
+                action="Read the errors, and mend what its jobs fail at: the breaker closes by itself then. Resume the "
+                "queue to wait for no further try.",
+                command=f"pinlater queue show {queue.name}",
+                path=f"/dashboard/queues/{queue.name}",
+            )
+
+
 def paused_long(evidence: Evidence) -> Iterator[Finding]:
     now = evidence.now
     for queue in now.queues.values():
         since_ms = queue.paused_since_ms
         if not queue.is_paused or not queue.ready or since_ms is None or queue.paused_until_ms is not None:
+            continue
+        if queue.paused_by == BREAKER:
             continue
         if now.now_ms - since_ms > PAUSED_MS:
             by = f" by {queue.paused_by}" if queue.paused_by else ""

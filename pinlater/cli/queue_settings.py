@@ -190,10 +190,10 @@ Examples:
 def show(client: Client, name: str | None, defaults: bool, format: str) -> None:
     """Show the settings of a queue, and where each value comes from.
 
-    The sources: `queue` (a command, for this queue), `file` (the file of queue settings, for this queue), `default` (a
-    command, for all queues), `file default`, `server` (its configuration). With --defaults, what counts for all queues
-    without a value of their own. Without a NAME, of all queues the values that are not those of the server's
-    configuration.
+    The sources: `breaker` (its circuit breaker is open), `queue` (a command, for this queue), `file` (the file of queue
+    settings, for this queue), `default` (a command, for all queues), `file default`, `server` (its configuration). With
+    --defaults, what counts for all queues without a value of their own. Without a NAME, of all queues the values that
+    are not those of the server's configuration.
     """
     everything = name is None and not defaults
     views = client.get_queues([] if everything else [only_name(name, defaults)])
@@ -280,7 +280,7 @@ def pause(
 
 
 @click.command(
-    help=f"""Hand out jobs of a queue again, whichever operator paused it.
+    help=f"""Hand out jobs of a queue again, whoever paused it, an operator or its circuit breaker.
 
     Where a file or the settings for all queues say that it is paused, it is set otherwise for this queue.
 

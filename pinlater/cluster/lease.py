@@ -44,7 +44,10 @@ REPLAYED_JOBS = "replayed_jobs"
 FLOW_RETRIES = "flow_retries"
 """Flows that were over, and run again."""
 
-KNOWS = (DASHED_NAMES, KEYS, FLOWS, BOTH_PASSES, REPLAYED_JOBS, TAGS, FLOW_RETRIES, GROUPS)
+BREAKERS = "breakers"
+"""Queues that are paused while their circuit breaker is open."""
+
+KNOWS = (DASHED_NAMES, KEYS, FLOWS, BOTH_PASSES, REPLAYED_JOBS, TAGS, FLOW_RETRIES, GROUPS, BREAKERS)
 """What earlier versions take for a mistake: nobody begins with it before every live process says that it knows it.
 
 Upgrades go from versions that know dashes and flows, so these two are asked for no more; those versions look for them.

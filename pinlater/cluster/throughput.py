@@ -8,7 +8,7 @@ from heapq import nlargest
 from typing import NamedTuple
 
 from pinlater.cluster.lease import MAX_QUEUES, Lease
-from pinlater.metrics import Metrics
+from pinlater.metrics import OUTCOME_AT, Metrics
 from pinlater.model.operator_views import COUNTED, ProcessCounters
 
 READINGS = 4
@@ -154,8 +154,6 @@ LOST_KEY = "lost"
 """Where a lease says so: earlier versions pass over it."""
 
 _LOST_AT = {"jobs_expired": 0, "claims_expired": 1, "claims_released": 1}
-_OUTCOME_AT = {"jobs_acked": 3, "claims_expired": 2, "claims_released": 2}
-"""Which part of the key of such a counter says what became of the jobs."""
 
 
 class QueueCounters:
@@ -193,5 +191,5 @@ class QueueCounters:
 def _place(key: tuple[object, ...]) -> int | None:
     """Where a counter belongs in COUNTED; the outcome of an attempt is a word of it, or is not counted."""
     family = str(key[0])
-    at = _OUTCOME_AT.get(family)
+    at = OUTCOME_AT.get(family)
     return _BY_FAMILY.get(family) if at is None else _AT.get(str(key[at]))

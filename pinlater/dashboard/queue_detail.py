@@ -16,7 +16,7 @@ from pinlater.dashboard.queue_list import PATH as QUEUES
 from pinlater.dashboard.queue_rows import QueueRow
 from pinlater.dashboard.schedule_list import schedule_path, schedules_of_queue
 from pinlater.model import QueueView
-from pinlater.queues.settings import BY_NAME
+from pinlater.queues.settings import BREAKER, BY_NAME
 from pinlater.wire.found_job_methods import CHANGE_FOUND_JOBS
 from pinlater.wire.methods import DELETE_QUEUE
 from pinlater.wire.operator_methods import UPDATE_QUEUE
@@ -26,13 +26,14 @@ GROUPS = (
     ("Speed", ("max_jobs_per_second", "max_in_progress")),
     ("Bounds on jobs", ("max_pending", "max_attempts", "max_body", "max_result")),
     ("Times", ("claim_timeout", "succeeded_ttl", "failed_ttl", "result_ttl")),
-    ("Failures", ("crash_budget", "dead_letter_queue")),
+    ("Failures", ("crash_budget", "dead_letter_queue", "pause_on_failures")),
     ("Bodies", ("bodies",)),
 )
 _SHOWN_APART = frozenset(("paused", "paused_by", "paused_at", "paused_why", "paused_until", "draining", "flow_items"))
 """Settings that the page shows elsewhere, or that nobody sets."""
 
 _SOURCES = {
+    "breaker": "its circuit breaker",
     "queue": "set for this queue",
     "file": "file of queue settings",
     "default": "set for all queues",
@@ -102,6 +103,7 @@ async def queue_detail(page: Page) -> web.Response:
         groups=groups_of(view),
         is_paused=is_on(view, "paused"),
         pause={key: value_of(view, f"paused_{key}") for key in ("by", "at", "why", "until")},
+        is_breaker_open=is_on(view, "paused") and value_of(view, "paused_by") == BREAKER,
         is_draining=is_on(view, "draining"),
         has_flow_items=has_flow_items,
         schedules=schedules,

@@ -36,7 +36,7 @@ class QueuesAnswer(Answer):
 
 @has_fields_of(SettingView)
 class SettingAnswer(Answer):
-    """A setting, and where it comes from: "queue", "file", "default", "file default" or "server"."""
+    """A setting, and where it comes from: "breaker", "queue", "file", "default", "file default" or "server"."""
 
 
 class QueueSettingsAnswer(Answer):

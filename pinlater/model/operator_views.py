@@ -14,8 +14,8 @@ from pinlater.model.workers import OutboxReport, UnknownType
 class SettingView(NamedTuple):
     """One setting of a queue: its value as people write it, and where that comes from.
 
-    `source` is "queue" (set for this queue by a command), "file", "default" (set for all queues by a command),
-    "file default", or "server" (the server's own configuration).
+    `source` is "breaker" (a pause by its circuit breaker), "queue" (set for this queue by a command), "file", "default"
+    (set for all queues by a command), "file default", or "server" (the server's own configuration).
     """
 
     value: str

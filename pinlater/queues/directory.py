@@ -21,12 +21,14 @@ from pinlater.clock import Clock
 from pinlater.errors import INVALID, NoHealthyShards, Overloaded, QueueNotFound, RequestInvalid, ShardNotFound
 from pinlater.model import MAX_TIME_MS, Changed, QueueView, new_version, version_ms
 from pinlater.queues import changes
+from pinlater.queues.breaker_record import BREAKER_PREFIX, OpenBreaker, read_open_breaker
+from pinlater.queues.breaker_rule import BreakerRule
 from pinlater.queues.changes import Author, ValidationContext, entry_text
 from pinlater.queues.file import QueueFile
 from pinlater.queues.layers import DEFAULTS, DerivedSettings, Layers, queue_view, texts_of
 from pinlater.queues.owned_entries import OwnedEntries, owner_of, with_owner
 from pinlater.queues.replication import KEEP_TOMBSTONES_MS, ConfigReplicator
-from pinlater.queues.settings import QueueSettings
+from pinlater.queues.settings import BREAKER, QueueSettings
 from pinlater.shards.handle import ShardHandle, missing
 from pinlater.shards.keys.homes_record import HOMES, parse_record
 from pinlater.shards.shard_set import ShardSet
@@ -83,6 +85,10 @@ class QueueDirectory:
         self.flow_queues: Set[str] = frozenset()
         """The queues into which items of flows come."""
         self._items_since_ms: dict[str, int] = {}
+        self.open_breakers: Mapping[str, OpenBreaker] = {}
+        """The queues that are paused since their circuit breakers are open."""
+        self._breakers: dict[str, OpenBreaker] = {}
+        """All that are open, also those of queues that are paused by hand, or that are no more."""
         self._targets_changed = True
         self._pause_ends_ms = MAX_TIME_MS
         self._recompute()
@@ -93,7 +99,20 @@ class QueueDirectory:
     def settings(self, queue: str) -> QueueSettings:
         """The settings that count for a queue now; for one that is not known, the defaults."""
         settings = self._overrides.get(queue, self._defaults)
-        return self._unpaused(settings) if settings.paused else settings
+        return self._in_effect(queue, settings) if settings.paused else settings
+
+    def _in_effect(self, queue: str, settings: QueueSettings) -> QueueSettings:
+        """Without a pause that is over; paused where its breaker is open, and nobody else has paused it."""
+        settings = self._unpaused(settings)
+        opened = self._breakers.get(queue)
+        if opened is None or settings.paused or settings.pause_on_failures is None or self._is_outlived(queue, opened):
+            return settings
+        return opened.pause(settings)
+
+    def _is_outlived(self, queue: str, opened: OpenBreaker) -> bool:
+        """Whether the queue was deleted since its breaker opened."""
+        entry = self.entries.latest.get(queue)
+        return entry is None or entry.deleted_version > opened.version
 
     def _unpaused(self, settings: QueueSettings) -> QueueSettings:
         until_ms = settings.paused_until_ms
@@ -130,6 +149,20 @@ class QueueDirectory:
     def bounded(self) -> Set[str]:
         """The queues with a maximum of pending jobs."""
         return self._derived.bounded
+
+    def breaker_rules(self) -> Mapping[str, BreakerRule]:
+        """The rules of circuit breakers, by queue."""
+        return self._derived.breaker_rules
+
+    def breaker_records(self) -> Mapping[str, OpenBreaker]:
+        """All breakers that are open, by queue: also those of queues that are paused by hand, or have none any more."""
+        return self._breakers
+
+    def breaker_closed_ms(self, queue: str) -> int:
+        """When its breaker was closed last, or the queue was deleted: what was counted before does not count."""
+        entry, record = self.entries.latest.get(queue), self.entries.latest.get(BREAKER_PREFIX + queue)
+        versions = ("" if entry is None else entry.deleted_version, "" if record is None else record.deleted_version)
+        return max(version_ms(version) if version else 0 for version in versions)
 
     def end_rules(self) -> PerQueue[EndRules]:
         """The rules for ends of attempts, per queue."""
@@ -386,6 +419,9 @@ class QueueDirectory:
             elif name == DEFAULTS:
                 is_of_queues = True
                 self._layers.take(name, entry)
+            elif name.startswith(BREAKER_PREFIX):
+                is_of_queues = True
+                came_or_went.add(self._take_breaker(entry))
             else:
                 kind, slash, _ = name.partition("/")
                 records.setdefault(kind + slash, []).append(entry)
@@ -395,11 +431,26 @@ class QueueDirectory:
             if prefix in self._record_callbacks:
                 self._record_callbacks[prefix](entries)
 
+    def _take_breaker(self, entry: ConfigEntry) -> str:
+        """The queue whose breaker was opened or closed."""
+        queue, opened = entry.name.removeprefix(BREAKER_PREFIX), read_open_breaker(entry)
+        if opened is None:
+            self._breakers.pop(queue, None)
+        else:
+            self._breakers[queue] = opened
+        return queue
+
     def _recompute(self, also: Iterable[str] = ()) -> None:
         """Derive what counts, and publish what is new. A pause that is over is removed."""
         before, default_before = self._overrides, self._defaults
         self._defaults = self._unpaused(self._layers.defaults())
-        self._overrides = {name: self._unpaused(each) for name, each in self._layers.overrides(self._names).items()}
+        found = dict.fromkeys(self._breakers, self._defaults) | self._layers.overrides(self._names)
+        self._overrides = {name: self._in_effect(name, each) for name, each in found.items()}
+        self.open_breakers = {
+            name: opened
+            for name, opened in self._breakers.items()
+            if name in self._names and self._overrides[name].paused and self._overrides[name].paused_by == BREAKER
+        }
         self._derived = DerivedSettings(self._names, self._defaults, self._overrides)
         for name in self._derived.flow_queues - self.flow_queues:
             entry = self.entries.latest.get(name)

@@ -17,7 +17,8 @@ import structlog
 
 from pinlater.backends.base import ConfigEntry, DeadLetterTarget, EndRules, PerQueue, Retention
 from pinlater.model import Job, QueueView, SettingView
-from pinlater.queues.settings import BY_NAME, SETTINGS, QueueSettings
+from pinlater.queues.breaker_rule import BreakerRule
+from pinlater.queues.settings import BREAKER, BY_NAME, SETTINGS, QueueSettings
 
 T = TypeVar("T")
 _log = structlog.get_logger("pinlater.queues")
@@ -138,6 +139,8 @@ def queue_view(
 ) -> QueueView:
     """Every setting as people write it, and where it comes from. `settings` are those that count for the queue now."""
     sources = list(layers.sources(name))
+    if settings.paused and settings.paused_by == BREAKER:
+        sources = [("breaker", {"paused": True, **dict.fromkeys(OF_A_PAUSE)}), *sources]
     return QueueView(
         name,
         version,
@@ -206,6 +209,12 @@ class DerivedSettings:
     def limited(self) -> Set[str]:
         """The queues that have a maximum of jobs in progress."""
         return frozenset(name for name in self._names if self._settings(name).max_in_progress is not None)
+
+    @cached_property
+    def breaker_rules(self) -> Mapping[str, BreakerRule]:
+        """The rules of circuit breakers, by queue; a queue without one is left out."""
+        rules = ((name, self._settings(name).pause_on_failures) for name in self._names)
+        return {name: rule for name, rule in rules if rule is not None}
 
     @cached_property
     def bounded(self) -> Set[str]:

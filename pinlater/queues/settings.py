@@ -16,7 +16,11 @@ from pinlater.config.settings import BY_NAME as SERVER_SETTINGS
 from pinlater.durations import DAY_MS
 from pinlater.model import QUEUE_NAME_PATTERN
 from pinlater.near_names import meant_name
+from pinlater.queues.breaker_rule import BreakerRule, FailureShare
 from pinlater.setting_kinds import Duration, Flag, Integer, Kind, OrNone, Rate, Size, Text
+
+BREAKER = "@breaker"
+"""By whom a queue is paused whose circuit breaker is open."""
 
 _UNITS = ("_ms", "_bytes")
 _MIB = 2**20
@@ -108,6 +112,11 @@ class QueueSettings:
     )
     crash_budget: int = _as_of_server(
         "crash-budget", "A job whose workers were lost this many times fails, whatever attempts remain; 0: no bound."
+    )
+    pause_on_failures: BreakerRule | None = _row(  # noqa: RUF009 (the rule is frozen, too)
+        OrNone(FailureShare()),
+        None,
+        "The [circuit breaker](#the-circuit-breaker): the queue is paused when that share of its attempts failed.",
     )
     bodies: str = _row(
         QueueBodies(),

@@ -39,12 +39,14 @@ For each key the first of these that sets it decides:
 
 | `queue show` says | set by |
 | --- | --- |
+| `breaker` | its circuit breaker, which is open: `paused` and what goes with it |
 | `queue` | a command, for this queue |
 | `file` | the file, table `[queues.NAME]` |
 | `default` | a command, for all queues (`--defaults`) |
 | `file default` | the file, table `[defaults]` |
 | `server` | the configuration of the server |
 
+An open breaker pauses a queue that nothing else pauses; it changes no other setting.
 A command takes precedence over the file, so an operator can pause a queue in an incident without changing a file.
 `queue unset` removes the command's value, and the file decides again.
 
@@ -53,6 +55,55 @@ A command takes precedence over the file, so an operator can pause a queue in an
 Who paused a queue, why, since when and until when always come from the same place as `paused`.
 `queue resume` removes them.
 A pause ends at its `paused_until`. A command that sets a time in the past is refused.
+
+## The circuit breaker
+
+When most attempts of a queue fail, as all do while a provider is down, each further one costs a job one of its attempts
+and the provider a call. A circuit breaker pauses the queue instead, and runs it again by itself. It is off unless you
+set it:
+
+```sh
+pinlater queue set mail pause_on_failures=50%/100/1m/30s   # share, at least so many attempts, window, a try every
+pinlater queue show mail                                   # paused by @breaker, why, and since when
+pinlater job get mail:s1:p1:1790000000000000               # why a job waits, and when the next one is tried
+pinlater alarms                                            # breaker_open, while it is
+pinlater queue resume mail                                 # run again now, without waiting for a try
+```
+
+**It opens** when of the attempts that ended in the window (1m) that share (50%) or more failed, and at least so many
+(100) ended. The queue is then paused by `@breaker`, with these numbers as the reason, which the audit and the alarm
+[breaker_open](alarms.md) have too. Jobs that run go on.
+
+| counts as | what |
+| --- | --- |
+| a failure | a failed ack, also where its job is tried again; a claim that expired, or whose connection broke |
+| a success | a successful ack |
+| nothing | a checkpoint, a snooze, a requeue, a cancel, a job that expired before it ran, an ack without effect |
+
+Items of flows and dead letters count as other jobs do.
+
+**While it is open** one job at a time is handed out in the whole cluster: the first of them 30s after it opened, each
+further one at the earliest 30s after the one before. One that succeeds closes the breaker: the queue runs again, and
+counts begin anew. One that fails keeps it open. One that is lost says nothing, and the next one is tried: its worker or
+a server died, its claim expired, or it was requeued.
+
+**Pauses by hand** come first. `queue pause` works as ever, also while the breaker is open: no job is tried then, and
+the breaker neither opens nor closes. `queue resume` ends the pause and resets the breaker: it is closed, and counts
+begin anew. A pause that ends at its `paused_until` leaves the breaker as it was. Where `pause_on_failures` is taken
+away, the breaker is closed at once.
+
+How exact it is:
+
+- **One job at a time** holds whichever server, worker or store dies: a server takes the breaker's slot by
+  compare-and-swap, in one store, before it claims the job. While the shard of the slot or of the job is out, nothing is
+  tried. Once that shard was given up, or has not been configured for a minute, others go on. A store that lost its last
+  writes may let a second job be tried.
+- **Counts** are those of all servers, at most 5s late. The window moves in steps of a twentieth of itself, of a second
+  at least. What a server process counted in the second before it was killed is lost.
+- **Opening and closing** are known to all servers half a second later. What was handed out before goes on.
+
+A queue without the setting pays nothing for it. Servers of earlier versions know no breakers: while one is alive the
+setting is refused (BREAKERS_NOT_YET), and no breaker opens. Take the setting away before you go back to such a version.
 
 ## Bodies and results
 

@@ -239,7 +239,9 @@ class ClaimTokens:
 
     def __init__(self, server: str, process: int | str, started_ms: int) -> None:
         self.server = server
-        self._prefix = f"{server.replace(':', '-')}:{str(process).replace(':', '-')}:{started_ms}:"
+        self.process = f"{server.replace(':', '-')}:{str(process).replace(':', '-')}:{started_ms}"
+        """The name of this process, which no other one has, nor had."""
+        self._prefix = f"{self.process}:"
         self._counter = count(1)
 
     def next(self, source: str, timeout_ms: int | None = None) -> str:

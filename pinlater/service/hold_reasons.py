@@ -75,6 +75,7 @@ class HoldReasons:
         self._router = context.router
         self._clock = context.clock
         self._queues = context.queues
+        self._probes = context.breakers.probes
         self._validator = context.validator
         self._facts = facts
 
@@ -117,6 +118,11 @@ class HoldReasons:
 
     async def _of_queue(self, descriptor: str, queue: str, info: JobInfo, now_ms: int) -> JobHold:
         settings = self._queues.settings(queue)
+        opened = self._queues.open_breakers.get(queue)
+        if opened is not None:
+            since, outlook = utc_text(opened.opened_ms), self._probes.outlook(queue)
+            text = f"The circuit breaker of its queue is open since {since}: {opened.why}; {outlook}."
+            return JobHold(descriptor, HoldReason.PAUSED, text)
         if settings.paused:
             text = f"{pause_text('Its queue', settings)}."
             return JobHold(descriptor, HoldReason.PAUSED, text, until_ms=settings.paused_until_ms)

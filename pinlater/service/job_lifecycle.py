@@ -93,6 +93,7 @@ class JobLifecycle:
         self._validator = context.validator
         self._parser = context.parser
         self._queues = context.queues
+        self._probes = context.breakers.probes
         self._pending = context.pending
         self._metrics = context.metrics
         self._long_polls = long_polls
@@ -290,6 +291,8 @@ class JobLifecycle:
                 ignored += len(results)
             if self._end_waits.waiters:
                 self._end_waits.acked(queue, shard_id, acks, results)
+            if queue in self._queues.open_breakers:
+                self._probes.acked(queue, shard_id, acks, results)
             if acks.has_failures:
                 self._long_polls.jobs_ready(queue, *requeue_times(acks, results, prepared.now_ms), shard_id)
         if carried_out:

@@ -16,6 +16,8 @@ from pinlater.shards.handle import missing
 _MAX_CHANGES = 100
 """Settings in one command; there are fewer."""
 
+_BREAKER = "pause_on_failures"
+
 
 class QueueAdmin:
     """Changes of queues and shards, for one service."""
@@ -23,6 +25,7 @@ class QueueAdmin:
     def __init__(self, context: ServiceContext) -> None:
         self._members = context.router.members
         self._queues = context.queues
+        self._breakers = context.breakers
         self._clock = context.clock
         self._admin = context.admin
         self._audit = context.audit
@@ -61,8 +64,11 @@ class QueueAdmin:
             (validation.new_queue if create else validation.existing_queue)(name)
         if len(set) + len(unset) > _MAX_CHANGES:
             raise RequestInvalid.of("the number of settings", len(set) + len(unset), f"at most {_MAX_CHANGES}")
+        if set.get(_BREAKER, "none") != "none":
+            self._breakers.check()
         made = await self._queues.change(name, set, unset, create, operator.who, operator.owner)
-        if made.is_new:
+        resumes = name != DEFAULTS and ("paused" in unset or set.get("paused") == "false")
+        if (resumes and await self._breakers.reset(name, operator.who)) or made.is_new:
             changes = [f"{key}={text}" for key, text in set.items()] + [f"{key} unset" for key in unset]
             detail = ", ".join(changes) + _missed(made, "; ")
             await self._audit.write(operator.who, "update_queue", name, detail, part=PROTECTED)

@@ -1,7 +1,8 @@
 """The limits that the settings of a queue put on its dequeues: a pause, a rate, a maximum in progress.
 
 A rate is counted by `pinlater.queues.cluster_limits.RateLimiter`, whose tokens `QueueLimits.claim` takes before a claim
-and refunds where it brought less.
+and refunds where it brought less. A queue that its circuit breaker has paused hands out one job now and then, for which
+`QueueLimits.claim` takes the slot of the breaker's probe.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from pinlater.background_tasks import BackgroundTasks
 from pinlater.clock import Clock
 from pinlater.errors import DequeueRateLimited
 from pinlater.metrics import Metrics
-from pinlater.model import ClaimAnswer, ClaimOutcome, DequeuedJob
+from pinlater.model import ClaimAnswer, ClaimOutcome, DequeuedJob, parse_descriptor
+from pinlater.queues.breaker_probes import BreakerProbes, Probe
 from pinlater.queues.cluster_limits import RateLimiter
 from pinlater.queues.directory import QueueDirectory
 from pinlater.queues.settings import QueueSettings
@@ -24,18 +26,25 @@ from pinlater.shards.router import Router
 
 
 class Throttle(NamedTuple):
-    """Jobs were eligible and could not be handed out: the rate does not allow them yet, or too many are in progress."""
+    """Jobs could not be handed out: the rate does not allow them yet, too many are in progress, or the circuit breaker
+    is open, which `pause` says in words.
+    """
 
     queue: str
     per_second: float | None
     retry_after_ms: int = 0
+    pause: str = ""
 
     @property
     def reason(self) -> str:
+        if self.pause:
+            return "paused"
         return "in_progress" if self.per_second is None else "rate"
 
     def error(self) -> DequeueRateLimited | None:
         """The error of a dequeue that got nothing; None: its answer is empty."""
+        if self.pause:
+            return DequeueRateLimited(self.pause, reason="QUEUE_PAUSED", retry_after_ms=self.retry_after_ms)
         if self.per_second is None:
             return None
         text = f"queue {self.queue!r} hands out {self.per_second:g} jobs a second, over all servers"
@@ -52,11 +61,19 @@ class Claimed(NamedTuple):
 class QueueLimits:
     """The limits of all queues on the way from the shards to those who dequeue."""
 
-    def __init__(self, router: Router, clock: Clock, queues: QueueDirectory, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        router: Router,
+        clock: Clock,
+        queues: QueueDirectory,
+        metrics: Metrics,
+        probes: BreakerProbes | None = None,
+    ) -> None:
         self._router = router
         self._clock = clock
         self._queues = queues
         self._metrics = metrics
+        self._probes = probes or BreakerProbes(router.members, queues, clock)
         self._rate = RateLimiter(router.members, router.members.clock)
         self._returning = BackgroundTasks()
 
@@ -73,9 +90,11 @@ class QueueLimits:
         self._metrics.add(dequeues, "dequeues_limited", queue, reason)
 
     def rejection_of(self, queue: str) -> DequeueRateLimited | None:
-        """The error of a dequeue while the queue is paused, or its rate is 0."""
+        """The error of a dequeue while the queue is paused, or its rate is 0; while its circuit breaker is open alone,
+        a claim tells.
+        """
         settings = self._queues.settings(queue)
-        if not settings.paused and settings.max_jobs_per_second != 0:
+        if (not settings.paused or queue in self._queues.open_breakers) and settings.max_jobs_per_second != 0:
             return None
         if not settings.paused:
             return DequeueRateLimited(f"queue {queue!r} is paused: its rate is 0", reason="QUEUE_PAUSED")
@@ -89,6 +108,8 @@ class QueueLimits:
         self, queue: str, settings: QueueSettings, request: ClaimRequest, coverage: float
     ) -> Claimed:
         """As `claim`, after a count of what is ready: an empty queue costs no token."""
+        if settings.paused and (throttle := self._held_by_breaker(queue, settings)) is not None:
+            return Claimed([[]], throttle)
         ready = await self._router.count_ready(queue, request.priorities, request.limit, self._clock.now_ms())
         return await self.claim(queue, settings, ready, (request,), coverage=coverage)
 
@@ -110,6 +131,8 @@ class QueueLimits:
         wanted = min(ready, sum([request.limit for request in requests]))
         if wanted == 0:
             return Claimed([[] for _ in requests], None)
+        if settings.paused:
+            return await self._claim_probe(queue, settings, requests, coverage)
         if settings.max_in_progress == 0:
             return Claimed([[] for _ in requests], Throttle(queue, None))
         granted, retry_after_ms = wanted, 0
@@ -132,13 +155,77 @@ class QueueLimits:
             return Claimed(jobs, Throttle(queue, per_second, retry_after_ms))
         return Claimed(jobs, Throttle(queue, None) if enforce_quota and got < wanted else None)
 
+    # -- while a circuit breaker is open -------------------------------------------------------------------------------
+
+    def _held_by_breaker(self, queue: str, settings: QueueSettings) -> Throttle | None:
+        """What keeps all jobs of a paused queue back; None: one may be tried now."""
+        wait_ms = self._probes.wait_ms(queue)
+        if wait_ms == 0:
+            return None
+        rule = settings.pause_on_failures
+        if wait_ms is None:  # whoever waits is told when this changes
+            wait_ms = 0 if rule is None else rule.probe_every_ms
+        return Throttle(queue, None, wait_ms, pause_text(f"queue {queue!r}", settings))
+
+    async def _claim_probe(
+        self, queue: str, settings: QueueSettings, requests: Sequence[ClaimRequest], coverage: float
+    ) -> Claimed:
+        """One job for the first request, as the probe of the breaker, where no other one is in anybody's hands."""
+        nothing: list[list[DequeuedJob]] = [[] for _ in requests]
+        first = replace(requests[0], limit=1)
+        probe = await self._probes.take(queue, first.claim_descriptor)
+        if probe is None:
+            return Claimed(nothing, self._held_by_breaker(queue, settings))
+        jobs: list[DequeuedJob] = []
+        try:
+            claimed = await self.claim(queue, replace(settings, paused=False), 1, (first,), coverage=coverage)
+            jobs = claimed.jobs[0] if claimed.jobs else []
+        finally:
+            if not jobs:
+                self._returning.start(self._probes.give_back(probe))
+        if jobs and await self._is_probe(probe, jobs[0]):
+            return Claimed([jobs, *nothing[1:]], self._held_by_breaker(queue, settings))
+        return Claimed(nothing, claimed.throttle or self._held_by_breaker(queue, settings))
+
+    async def _is_probe(self, probe: Probe, job: DequeuedJob) -> bool:
+        """Whether this job may be handed out as the probe; it is back in its queue where not."""
+        if await self._probes.hand_out(probe, job.descriptor):
+            return True
+        ref = parse_descriptor(job.descriptor)
+        if ref is not None:
+            back = await self._router.requeue(probe.queue, ref.shard, [job], self._clock.now_ms())
+            self.refund_tokens(probe.queue, back)
+        return False
+
     async def claim_listed(
         self, queue: str, shard_id: str, job: JobKey, request: ClaimRequest
     ) -> tuple[ClaimOutcome, DequeuedJob | None]:
-        """This very job, if the limits allow. QueueNotFound; errors of the shard and of RateLimiter.take."""
+        """This very job, if the limits allow; as the probe of the queue's breaker while that is open. QueueNotFound;
+        errors of the shard and of RateLimiter.take.
+        """
         settings = self._queues.settings(queue)
+        if not settings.paused:
+            return await self._claim_listed(queue, settings, shard_id, job, request)
+        probe = await self._probes.take(queue, request.claim_descriptor)
+        if probe is None:
+            return ClaimOutcome.LIMITED, None
+        found: DequeuedJob | None = None
+        try:
+            outcome, found = await self._claim_listed(queue, settings, shard_id, job, request)
+        finally:
+            if found is None:
+                self._returning.start(self._probes.give_back(probe))
+        if found is None or await self._is_probe(probe, found):
+            return outcome, found
+        return ClaimOutcome.LIMITED, None
+
+    # -- one job that is named -----------------------------------------------------------------------------------------
+
+    async def _claim_listed(
+        self, queue: str, settings: QueueSettings, shard_id: str, job: JobKey, request: ClaimRequest
+    ) -> tuple[ClaimOutcome, DequeuedJob | None]:
         per_second = settings.max_jobs_per_second
-        if settings.max_in_progress == 0 or settings.paused or per_second == 0:
+        if settings.max_in_progress == 0 or per_second == 0:
             return ClaimOutcome.LIMITED, None
         if per_second is not None and not (await self._rate.take(queue, 1, per_second))[0]:
             return ClaimOutcome.LIMITED, None

@@ -7,11 +7,13 @@ calls itself, and in a server its connection with the address. A rule about call
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from pinlater import job_limits
 from pinlater.access.tokens import TokenBook
 from pinlater.clock import Clock
+from pinlater.cluster.lease import BREAKERS
 from pinlater.errors import RequestInvalid
 from pinlater.metrics import Metrics
 from pinlater.model import (
@@ -43,7 +45,6 @@ from pinlater.model import (
     ScheduleChange,
     SchedulesPage,
     ScheduleUpdated,
-    TokenView,
     Unreceived,
     WorkerCommand,
     WorkerReport,
@@ -51,8 +52,10 @@ from pinlater.model import (
     WorkersPage,
 )
 from pinlater.model.alarm_views import AlarmsPage
+from pinlater.queues.breakers import Breakers
 from pinlater.queues.cluster_limits import PendingCounts
 from pinlater.queues.directory import QueueDirectory
+from pinlater.queues.settings import BREAKER
 from pinlater.schedules.book import ScheduleBook
 from pinlater.schedules.record import ScheduleRecord
 from pinlater.service import commanded_workers, server_jobs, worker_reports
@@ -84,12 +87,12 @@ from pinlater.service.schedule_admin import ScheduleAdmin
 from pinlater.service.service_context import NO_FEATURES, Features, ServiceContext
 from pinlater.service.settings import ServiceSettings, queue_defaults
 from pinlater.service.stored_usage import StoredUsage, UsageApi
-from pinlater.service.token_admin import TokenAdmin
+from pinlater.service.token_admin import TokenAdmin, TokenApi
 from pinlater.service.validation import Validator
 from pinlater.shards.router import Router
 
 
-class Service(FlowApi, BodyApi, FoundJobsApi, HoldsApi, UsageApi):
+class Service(FlowApi, BodyApi, FoundJobsApi, HoldsApi, UsageApi, TokenApi):
     """The product's rules. Opened and closed with its router; `claims` must be of this process alone.
 
     Without `queues` it keeps plain ones, which change only when somebody polls them. Services that share `queues` share
@@ -124,12 +127,27 @@ class Service(FlowApi, BodyApi, FoundJobsApi, HoldsApi, UsageApi):
         self._workers = workers
         self._validator = validator = Validator(settings)
         self._pending = pending = pending or PendingCounts(router.members, queues, clock, validator.priorities)
-        self._limits = limits = QueueLimits(router, clock, queues, metrics)
         self._audit = audit = Audit(router.members, clock, claims.server)
+        note, unaware = partial(audit.write, BREAKER, part=OPEN), partial(features.unaware_of, BREAKERS)
+        self.breakers = breakers = Breakers(router.members, queues, clock, metrics, claims.process, note, unaware)
+        self._limits = limits = QueueLimits(router, clock, queues, metrics, breakers.probes)
         self.admin_password = admin = AdminPassword(settings.admin_password_hash, audit)
         self.events = events = events or JobEvents()
         self._context = context = ServiceContext(
-            router, clock, claims, settings, queues, metrics, pending, validator, limits, audit, admin, events, features
+            router,
+            clock,
+            claims,
+            settings,
+            queues,
+            metrics,
+            pending,
+            validator,
+            breakers,
+            limits,
+            audit,
+            admin,
+            events,
+            features,
         )
         self._who, self._operator = context.who, context.operator
         self.long_polls = long_polls = LongPolls(context)
@@ -158,6 +176,7 @@ class Service(FlowApi, BodyApi, FoundJobsApi, HoldsApi, UsageApi):
         self._alarm_calls = AlarmCalls(context, judge)
         self._overflow: OverflowCalls | None = None
         queues.on_change(long_polls.settings_changed)
+        breakers.probes.on_change = long_polls.settings_changed
         queues.on_change(self._queue_changed)
 
     def attach_overflow(self, overflow: OverflowCalls) -> None:
@@ -575,24 +594,3 @@ class Service(FlowApi, BodyApi, FoundJobsApi, HoldsApi, UsageApi):
     def refused(self, who: str, action: str, target: str, detail: str) -> None:
         """Somebody tried what it may not: for the audit."""
         self._audit.refused(who, action, target, detail)
-
-    # -- access --------------------------------------------------------------------------------------------------------
-
-    async def update_token(
-        self,
-        name: str,
-        hash: str,
-        roles: Sequence[str],
-        password: str = "",
-        *,
-        expires_ms: int | None = None,
-        replace: bool = False,
-        context: RequestContext | None = None,
-    ) -> Changed:
-        return await self._token_admin.update(name, hash, roles, password, expires_ms, replace, self._operator(context))
-
-    async def get_tokens(self, *, context: RequestContext | None = None) -> list[TokenView]:
-        return await self.tokens.views()
-
-    async def delete_token(self, name: str, password: str = "", *, context: RequestContext | None = None) -> Changed:
-        return await self._token_admin.delete(name, password, self._operator(context))

@@ -10,6 +10,7 @@ from pinlater.clock import Clock
 from pinlater.flows.flow_engine import Flows
 from pinlater.metrics import Metrics
 from pinlater.model import RequestContext
+from pinlater.queues.breakers import Breakers
 from pinlater.queues.cluster_limits import PendingCounts
 from pinlater.queues.directory import QueueDirectory
 from pinlater.service.admin_password import AdminPassword, Operator
@@ -52,6 +53,7 @@ class ServiceContext:
     metrics: Metrics
     pending: PendingCounts
     validator: Validator
+    breakers: Breakers
     limits: QueueLimits
     audit: Audit
     admin: AdminPassword

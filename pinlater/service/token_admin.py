@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pinlater.access.tokens import TokenBook, TokenRecord
-from pinlater.model import Changed
+from pinlater.model import Changed, RequestContext, TokenView
 from pinlater.service.admin_password import Operator
 from pinlater.service.audit import PROTECTED
 from pinlater.service.service_context import ServiceContext
@@ -49,3 +49,30 @@ class TokenAdmin:
             return Changed("", [])
         await self._audit.write(operator.who, "delete_token", name, part=PROTECTED)
         return Changed(made.version, made.missed_shards)
+
+
+class TokenApi:
+    """The calls of `Api` about tokens, of a service that has TokenAdmin."""
+
+    tokens: TokenBook
+    _token_admin: TokenAdmin
+    _operator: Callable[[RequestContext | None], Operator]
+
+    async def update_token(
+        self,
+        name: str,
+        hash: str,
+        roles: Sequence[str],
+        password: str = "",
+        *,
+        expires_ms: int | None = None,
+        replace: bool = False,
+        context: RequestContext | None = None,
+    ) -> Changed:
+        return await self._token_admin.update(name, hash, roles, password, expires_ms, replace, self._operator(context))
+
+    async def get_tokens(self, *, context: RequestContext | None = None) -> list[TokenView]:
+        return await self.tokens.views()
+
+    async def delete_token(self, name: str, password: str = "", *, context: RequestContext | None = None) -> Changed:
+        return await self._token_admin.delete(name, password, self._operator(context))

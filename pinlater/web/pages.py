@@ -11,6 +11,7 @@ from pinlater.model import queue_order
 from pinlater.model.alarm_views import Severity
 from pinlater.model.job_selection import PHASE_WORDS
 from pinlater.printable import printable
+from pinlater.queues.settings import BREAKER
 from pinlater.schedule import utc_text
 
 Cell = str | tuple[str, str]
@@ -136,8 +137,11 @@ def _pause(pause: View, now_ms: int) -> str:
     by = f" by {pause['by']}" if pause["by"] else ""
     ago = "" if pause["at_ms"] is None else f" {ago_text(now_ms - pause['at_ms'])}"
     why = f": {pause['why']}" if pause["why"] else ""
-    ends = "until it is resumed" if until_ms is None else f"until {_time(until_ms)}, in {span_text(until_ms - now_ms)}"
-    return f"paused{by}{ago}{why}, {ends}"
+    if until_ms is None:
+        ends = "" if pause["by"] == BREAKER else ", until it is resumed"
+    else:
+        ends = f", until {_time(until_ms)}, in {span_text(until_ms - now_ms)}"
+    return f"paused{by}{ago}{why}{ends}"
 
 
 def _server(server: View, now_ms: int) -> Sequence[Cell]:

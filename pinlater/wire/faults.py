@@ -28,6 +28,7 @@ _BY_REASON: dict[str, type[PinLaterError]] = {
         errors.KeysNotYet,
         errors.TagsNotYet,
         errors.GroupsNotYet,
+        errors.BreakersNotYet,
         errors.TagsNotSupported,
         errors.GroupsNotSupported,
         errors.OutcomeUnknown,

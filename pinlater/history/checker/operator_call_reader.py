@@ -97,6 +97,8 @@ class OperatorCallReader:
             facts = self._judge.queue(queue)
             for key, value in settings.items():
                 yield facts, key, None if is_of_all else value
+                if key == "paused":  # by whoever calls: no circuit breaker ends or begins that pause
+                    yield facts, "paused_by", None if is_of_all else "an operator"
             for key in request.get("unset") or ():
                 yield facts, key, None
 

@@ -27,6 +27,9 @@ _WINDOWS_MS = (2_000.0, 20_000.0)
 _BUCKETS = 3
 """A bucket begins anew where it moves to another shard, and one of a clock that was set may be full again."""
 
+_BREAKER = "@breaker"
+"""By whom a queue is paused whose circuit breaker is open."""
+
 _MOST_SHOWN = 12
 _UNIT_MS = {"s": 1_000.0, "m": 60_000.0, "h": 3_600_000.0}
 
@@ -160,6 +163,8 @@ class QueueLimitRules:
             return
         if set(facts.setting("paused_until").values(call.begin_ms - SPREAD_MS, call.end_ms)) - {None, "none", ""}:
             return
+        if _BREAKER in facts.setting("paused_by").values(call.begin_ms, call.end_ms):
+            return  # it closes by itself, and one job is tried now and then before that
         text = f"{jobs} jobs were handed out while it was paused"
         line = self._judge.line(call.begin_ms, call.end_ms, call.mark, f"was handed {jobs} jobs")
         self._judge.violated(Violation("paused", queue, text, call.end_ms, (line,), (call.number,)))

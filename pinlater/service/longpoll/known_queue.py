@@ -248,12 +248,14 @@ class KnownQueue:
     # -- limits ------------------------------------------------------------------------------------------------------
 
     def throttle_by(self, throttle: Throttle | None, poll_min_ms: int) -> None:
-        """Nothing can be handed out, whatever becomes eligible: until the rate allows a job, or until the next poll
-        where too many are in progress, unless some end meanwhile. None: all can be.
+        """Nothing can be handed out, whatever becomes eligible: until the rate allows a job, until the circuit breaker
+        tries one, or until the next poll where too many are in progress, unless some end meanwhile. None: all can be.
         """
         pause_ms = self.pause_ms
         if throttle is not None and throttle.reason == "rate":
             pause_ms = min(max(throttle.retry_after_ms, poll_min_ms), _MAX_THROTTLE_MS)
+        elif throttle is not None and throttle.reason == "paused":
+            pause_ms = throttle.retry_after_ms
         self.throttle = throttle
         self.throttled_until_s = 0.0 if throttle is None else self._time_s() + pause_ms / 1000
 
