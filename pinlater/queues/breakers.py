@@ -108,13 +108,14 @@ class Breakers:
 
     async def _judge(self, place: ShardHandle) -> None:
         """Open the breakers whose rules are reached, where nobody has paused the queue."""
-        now_ms = self._clock.now_ms()
+        rules, now_ms = self._queues.breaker_rules(), self._clock.now_ms()
+        if not rules:
+            return
         try:
             found = counts_of_all(await place.shard.kv_list(KIND, now_ms))
         except PinLaterError as error:
             _log.debug("breaker_counts_not_read", shard=place.shard.shard_id, error=error.message)
             return
-        rules = self._queues.breaker_rules()
         for queue, counts in found.items():
             rule = rules.get(queue)
             if rule is None or self._queues.settings(queue).paused:

@@ -172,7 +172,7 @@ def serve(binding: Binding, places: Places, shelf: Shelf, runner: asyncio.Runner
     services: list[Served] = []
 
     def make(**settings: int) -> Served:
-        service = Served([shelf.kept(shard) for shard in shards], **settings)
+        service = Served([shelf.kept(shard) for shard in shards], process=4711 + len(services), **settings)
         services.append(service)
         runner.run(service.open())
         return service

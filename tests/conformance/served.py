@@ -42,7 +42,9 @@ class HeldClock:
 class Served:
     """The service with one empty queue, and short ways to ask it."""
 
-    def __init__(self, shards: Sequence[Shard], *, deadline_ms: int = 30_000, **settings: Any) -> None:
+    def __init__(
+        self, shards: Sequence[Shard], *, deadline_ms: int = 30_000, process: int = 4711, **settings: Any
+    ) -> None:
         self.clock = HeldClock()
         self.context = RequestContext("worker")
         self.password = PASSWORD
@@ -52,7 +54,7 @@ class Served:
         self.api = Service(
             Router(self.members),
             self.clock,
-            ClaimTokens("host", 4711, START_MS),
+            ClaimTokens("host", process, START_MS),
             ServiceSettings(admin_password_hash=PASSWORD_HASH, **settings),
         )
 

@@ -38,6 +38,7 @@ CALLS: Mapping[str, set[str]] = {
     "strangers": {"ackJobs", "getJobCount", "enqueueJobs"},
     "contested": {"enqueueJobs", "lookupJobs", "cancelJobs"},
     "chains": {"enqueueJobs", "cancelJobs"},
+    "breakers": {"dequeueJobs", "ackJobs", "getQueues"},
 }
 """Those that a part is there for."""
 

@@ -109,6 +109,15 @@ def test_a_queue_without_a_worker_is_an_alarm_after_a_minute() -> None:
 LONG = 10 * MINUTE
 
 
+def test_an_open_breaker_is_one_alarm_at_once_and_no_forgotten_pause() -> None:
+    reason = "90 of 120 attempts failed in 1m; one job is tried every 30s until one succeeds"
+    held = queue(is_paused=True, paused_since_ms=NOW - 2 * 60 * MINUTE, paused_by="@breaker", paused_why=reason)
+    alarm = only(judge_all(snapshot(held)))
+    assert (alarm.name, alarm.severity, alarm.queue) == ("breaker_open", Severity.CRITICAL, "mail")
+    assert (alarm.since_ms, alarm.why, alarm.impact) == (NOW - 2 * 60 * MINUTE, f"{reason}.", "3 ready jobs wait")
+    assert alarm.title == "mail: its circuit breaker is open, with 3 ready jobs"
+
+
 @pytest.mark.parametrize(
     ("facts", "more"),
     [

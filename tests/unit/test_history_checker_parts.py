@@ -136,6 +136,12 @@ def item_failed(at_s: float, *times_s: float, state: int = 0) -> Row:
     return Row(at_s, at_s + 0.1, "reader", "getFlowItems", {"flowId": "f"}, {"items": [item]})
 
 
+def breaker_open(at_s: float, opened_s: float = -200) -> Row:
+    """An answer that shows a queue whose circuit breaker is open since then."""
+    opened = str(ms(opened_s))
+    return queue_settings(at_s, paused="true", paused_by="@breaker", paused_at=opened, paused_until="none")
+
+
 STAGE = Row(0, 0.1, "producer", "createFlow", {"stages": [{"name": "first", "queueName": QUEUE}]}, {"id": "f"})
 KEPT, REPLACED = EnqueueOutcome.KEPT, EnqueueOutcome.REPLACED
 KEY = {"dedupeKey": "k"}
@@ -263,6 +269,27 @@ PAIRS: list[tuple[str, str, Rows, Row | NoteRow, Row | NoteRow]] = [
         [queue_settings(-100, paused="false", paused_until="none"), enqueue(0, "A"), set_queue(1, paused="true")],
         claim(20, "A"),
         claim(40, "A"),
+    ),
+    (
+        "paused",
+        "by hand, whatever the circuit breaker did before",
+        [breaker_open(-100), enqueue(0, "A"), set_queue(1, paused="true")],
+        claim(20, "A"),
+        claim(40, "A"),
+    ),
+    (
+        "probe",
+        "one at a time",
+        [breaker_open(-100), enqueue(0, "A"), enqueue(0, "B"), claim(1, "A", until_s=60), breaker_open(100)],
+        claim(62, "B"),
+        claim(2, "B"),
+    ),
+    (
+        "probe",
+        "of one opening",
+        [breaker_open(-100), enqueue(0, "A"), enqueue(0, "B"), claim(1, "A", until_s=60), claim(2, "B")],
+        breaker_open(100, opened_s=50),
+        breaker_open(100),
     ),
     (
         "stuck",
@@ -539,6 +566,11 @@ def test_a_limit_counts_only_claims_that_stand_for_certain() -> None:
     rows = [*LIMITED[:3], claim(1, "A", releaseOnDisconnect=True), claim(2, "B")]
     assert judged(*rows).is_explained
     assert judged(*LIMITED[:3], claim(1, "A", until_s=10), claim(10.5, "B")).is_explained
+
+
+def test_a_pause_by_the_circuit_breaker_is_not_judged_as_one_by_hand() -> None:
+    assert judged(breaker_open(-100), enqueue(0, "A"), claim(40, "A"), breaker_open(100)).is_explained
+    assert judged(breaker_open(-100), enqueue(0, "A"), enqueue(0, "B"), claim(1, "A"), claim(2, "B")).is_explained
 
 
 def test_a_pause_that_ends_by_itself_is_not_judged() -> None:

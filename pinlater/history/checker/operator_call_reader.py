@@ -73,6 +73,7 @@ class OperatorCallReader:
         for view in (answer or {}).get("queues", ()):
             settings = {key: value.get("value", "") for key, value in view.get("settings", {}).items()}
             self._judge.queue(view.get("name", "")).seen(settings, call.begin_ms, call.end_ms)
+            self._limits.shown(view.get("name", ""), settings, call.begin_ms, call.end_ms)
 
     def _queue_update_begins(self, call: OpenCall) -> None:
         """From now on servers may go by it, although nobody has been told."""

@@ -1,8 +1,9 @@
-"""The limits of queues: the maximum in progress, the rate and the pause.
+"""The limits of queues: the maximum in progress, the rate, the pause and the circuit breaker.
 
 Only what is certain counts. A claim is in progress for certain from the answer that shows it to the begin of the first
 call that may end it, or to its expiry; claims that are bound to connections or await a receipt may end at any time, and
-do not count. A setting holds for certain some time after its change was answered (history_queue.py).
+do not count. A setting holds for certain some time after its change was answered (history_queue.py). That a breaker is
+open is known from answers that show it: it was so between two of them that show the same opening.
 
 Not judged: a queue in which an operator removes or stops many jobs, for some minutes; rates while a store is set back.
 """
@@ -30,7 +31,7 @@ _BUCKETS = 3
 _BREAKER = "@breaker"
 """By whom a queue is paused whose circuit breaker is open."""
 
-_MOST_SHOWN = 12
+_MOST_SHOWN, _MOST_TOGETHER = 12, 1_000
 _UNIT_MS = {"s": 1_000.0, "m": 60_000.0, "h": 3_600_000.0}
 
 
@@ -52,10 +53,25 @@ class _Batch(NamedTuple):
     mark: CallMark
 
 
+class _Together(NamedTuple):
+    """Two jobs in the hands of workers at a time, from the begin of the first of their calls to the end of the last."""
+
+    begin_ms: float
+    end_ms: float
+    part: tuple[str, ...]
+    calls: tuple[int, ...]
+
+
 class _Queue:
     """The hand-outs of one queue."""
 
     def __init__(self) -> None:
+        self.opening = ""
+        """The time of the breaker's opening that the last answer shows; "" where it is closed."""
+        self.opening_seen_ms = float("inf")
+        """When an answer first showed it."""
+        self.together: deque[_Together] = deque(maxlen=_MOST_TOGETHER)
+        """Since the last answer."""
         self.held: dict[str, _Held] = {}
         self.until: list[tuple[float, str]] = []
         self.uncertain_until_ms = float("-inf")
@@ -79,7 +95,43 @@ class QueueLimitRules:
         self._judge_rate(call, queue, known, len(jobs))
         if not call.request.get("releaseOnDisconnect") and not call.request.get("confirmsReceipt"):
             self._hold(call, known, jobs)
+            self._note_together(call, known, jobs)
             self._judge_quota(call, queue, known)
+
+    def shown(self, queue: str, settings: Mapping[str, str], begin_ms: float, end_ms: float) -> None:
+        """An answer shows all settings of a queue: a breaker that is open, and was so in an answer before, has been so
+        all the time between them.
+        """
+        is_open = settings.get("paused") == "true" and settings.get("paused_by") == _BREAKER
+        opening = settings.get("paused_at", "") if is_open else ""
+        known = self._queues.get(queue)
+        if known is None:
+            if not opening:
+                return
+            known = self._queues[queue] = _Queue()
+        if not opening or opening != known.opening:
+            known.opening, known.opening_seen_ms = opening, end_ms
+            known.together.clear()
+            return
+        for each in known.together:
+            if each.begin_ms >= known.opening_seen_ms + SPREAD_MS and each.end_ms <= begin_ms:
+                text = "two jobs were handed out at a time while its circuit breaker was open"
+                self._judge.violated(Violation("probe", queue, text, each.end_ms, each.part, each.calls))
+                break
+        known.together.clear()
+
+    def _note_together(self, call: OpenCall, known: _Queue, jobs: Mapping[str, Mapping[str, Any]]) -> None:
+        if not known.opening:
+            return
+        held = [(claim, name) for name, claim in known.held.items() if claim.until_ms > call.end_ms]
+        if len(held) < 2 or not any(name in jobs for _, name in held):
+            return
+        last_two = sorted(held, key=lambda each: each[0].begin_ms)[-2:]
+        part = [
+            self._judge.line(each.begin_ms, each.end_ms, each.mark, f"was handed {name}") for each, name in last_two
+        ]
+        numbers = tuple(each.mark.number for each, _ in last_two)
+        known.together.append(_Together(last_two[0][0].begin_ms, call.end_ms, tuple(part), numbers))
 
     def may_end(self, descriptors: Iterable[str]) -> None:
         """A call begins that may end the claims of these jobs."""

@@ -25,6 +25,7 @@ RULES = {
     "once": "decision 8, one request, one shard: what an enqueue was answered lies on one shard, and nowhere else",
     "order": "decision 3, order: within a priority, a shard hands out by run_after and then by age",
     "paused": "decision 18, each queue by its own rules: a paused queue hands out no job",
+    "probe": "decision 18, each queue by its own rules: while its circuit breaker is open, one job at a time is tried",
     "quota": "decision 20, never above a quota",
     "rate": "decision 21, a token for each job",
     "result": "decision 31, results: the last success of a job leaves its result",

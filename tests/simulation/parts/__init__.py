@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tests.simulation.parts.bodies import Bodies
+from tests.simulation.parts.breakers import Breakers
 from tests.simulation.parts.cancels import Cancels
 from tests.simulation.parts.chains import Chains
 from tests.simulation.parts.contested import Contested
@@ -39,9 +40,10 @@ PARTS: Mapping[str, type[Part]] = {
         Strangers,
         Contested,
         Chains,
+        Breakers,
     )
 }
 """By the name that a plan lists."""
 
-FOR_PLANTED_FAULTS = ("chains", "contested")
+FOR_PLANTED_FAULTS = ("chains", "contested", "breakers")
 """No random plan has one of these: they were tried under few of the faults."""

@@ -1,0 +1,119 @@
+"""The circuit breaker of a queue at a real server of two processes: how it is set, and what every face shows of it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import httpx
+import pytest
+
+from pinlater import Client, DequeueRequest, Job
+from pinlater.model import Ack, DequeuedJob
+from tests.server.commands import Shell
+from tests.server.running import running
+from tests.stores.places import Places
+
+RULE = "50%/4/30s/2s"
+REASON = "4 of 4 attempts failed in 30s; one job is tried every 2s until one succeeds"
+
+
+class Place(NamedTuple):
+    client: Client
+    shell: Shell
+    api: str
+    site: str
+
+    def shown(self, queue: str) -> dict[str, str]:
+        """Its settings, as the command line shows them."""
+        (view,) = json.loads(self.shell("queue", "show", queue, "-o", "json").out)
+        return {key: each["value"] for key, each in view["settings"].items()}
+
+    def set(self, *words: str, code: int = 0) -> str:
+        return self.shell("queue", *words, code=code).err
+
+
+def until(check: Callable[[], object]) -> None:
+    deadline_s = time.monotonic() + 60
+    while not check():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.1)
+
+
+@pytest.fixture(scope="module", params=["redis_places", "sqlite_places"])
+def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    folder, places = tmp_path_factory.mktemp("breakers"), request.getfixturevalue(request.param)
+    assert isinstance(places, Places)
+    stores = ("--store", f"1={places.fresh()}", "--store", f"2={places.fresh()}")
+    options = ("--api", "127.0.0.1:0", "--http", "127.0.0.1:0", "--processes", "2")
+    with running(folder, *stores, *options) as server:
+        server.wait_for("ready")
+        api = str(server.wait_for("api_ready")["address"]).rstrip("/")
+        site = str(server.wait_for("http_ready")["address"]).rstrip("/")
+        address = f"127.0.0.1:{server.port}"
+        with Client(address) as client:
+            yield Place(client, Shell(folder, address), api, site)
+
+
+def taken(place: Place, queue: str, jobs: int) -> list[DequeuedJob]:
+    found: list[DequeuedJob] = []
+    until(lambda: len(found) >= jobs or found.extend(place.client.dequeue(DequeueRequest(queue, jobs - len(found)))))
+    return found
+
+
+def fail(place: Place, queue: str, jobs: list[DequeuedJob]) -> None:
+    place.client.ack(queue, (), [Ack(job.descriptor, claim_descriptor=job.claim_descriptor) for job in jobs])
+
+
+def test_it_opens_tries_and_closes_and_every_face_says_so(place: Place) -> None:
+    place.set("create", "mail")
+    place.set("set", "mail", f"pause_on_failures={RULE}")
+    time.sleep(2.5)  # until both processes count, which nothing shows
+    place.client.enqueue("mail", [Job(b"", attempts_allowed=50)] * 6)
+    fail(place, "mail", taken(place, "mail", 4))
+    until(lambda: place.shown("mail")["paused"] == "true")
+    shown = place.shown("mail")
+    assert (shown["paused_by"], shown["paused_why"], shown["pause_on_failures"]) == ("@breaker", REASON, RULE)
+    until(lambda: "paused by @breaker" in place.shell("queue", "list").out)
+    (waiting, *_) = place.client.enqueue("mail", [Job(b"")])
+    why = json.loads(place.shell("job", "get", waiting, "-o", "json").out)
+    assert REASON in json.dumps(why)
+    until(lambda: "mail: its circuit breaker is open" in place.shell("alarms").out)
+    assert "mail: its circuit breaker is open" in place.shell("check", code=2).out
+    until(lambda: "by @breaker" in httpx.get(place.site).text)
+    settings = httpx.get(f"{place.api}/v1/queues/mail").json()["settings"]
+    assert settings["paused"] == {"value": "true", "source": "breaker"}
+
+    (first,) = place.client.dequeue(DequeueRequest("mail", 10, wait_ms=30_000))
+    began_s = time.monotonic()
+    fail(place, "mail", [first])
+    (second,) = place.client.dequeue(DequeueRequest("mail", 10, wait_ms=30_000))
+    assert time.monotonic() - began_s > 1
+    place.client.ack("mail", [Ack(second.descriptor, claim_descriptor=second.claim_descriptor)], ())
+    until(lambda: place.shown("mail")["paused"] == "false")
+    assert len(taken(place, "mail", 6)) == 6
+    rows = [each for each in json.loads(place.shell("audit", "-o", "json").out) if each["who"] == "@breaker"]
+    assert [each["action"] for each in rows] == ["close_breaker", "open_breaker"]
+
+
+def test_resume_does_not_wait_for_a_try(place: Place) -> None:
+    place.set("create", "sms")
+    place.set("set", "sms", "pause_on_failures=50%/4/30s/1h")
+    time.sleep(2.5)
+    place.client.enqueue("sms", [Job(b"", attempts_allowed=50)] * 5)
+    fail(place, "sms", taken(place, "sms", 4))
+    until(lambda: place.shown("sms")["paused_by"] == "@breaker")
+    place.set("resume", "sms")
+    assert place.shown("sms")["paused"] == "false"
+    assert len(taken(place, "sms", 5)) == 5
+
+
+@pytest.mark.parametrize("rule", ["50%", "0%/1/1m/1m", "50%/0/1m/1m", "50%/1/2d/1m", "50%/1/1m/1ms", "half/1/1m/1m"])
+def test_what_is_no_rule_is_refused_with_what_is_one(place: Place, rule: str) -> None:
+    place.client.create_queue("bad")
+    error = place.set("set", "bad", f"pause_on_failures={rule}", code=1)
+    assert "SHARE%/ATTEMPTS/WINDOW/PROBE as in 50%/100/1m/30s, with a share of 1% to 100%" in error
+    assert place.shown("bad")["pause_on_failures"] == "none"
