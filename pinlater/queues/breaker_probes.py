@@ -35,6 +35,11 @@ KIND = "breaker-probe"
 _SUCCEEDED_MS = 10_000
 """A success is remembered for so long: the slot names its job a second later at most."""
 
+_MISSING_MS = 5_000
+"""A job that is not there any more has been removed by its success, perhaps: so long the process that carried out its
+ack has time to say so.
+"""
+
 _AGAIN_MS = 1_000
 """The slot rests so long where no job was there."""
 
@@ -60,6 +65,8 @@ class BreakerProbes:
         self._slots: dict[str, ProbeSlot] = {}
         self._succeeded: dict[str, int] = {}
         """Jobs of queues whose breaker is open that succeeded a moment ago, and when."""
+        self._missing_since: dict[str, tuple[str, int]] = {}
+        """By queue the job that was tried and is not there any more, and since when."""
         self._unknown_since: dict[str, int] = {}
         self.on_change: Callable[[str], None] = lambda queue: None
 
@@ -146,8 +153,8 @@ class BreakerProbes:
     async def follow(self, owns: Callable[[str], bool]) -> list[tuple[str, OpenBreaker]]:
         """See where all probes are; the queues whose probe succeeded. Raises nothing."""
         opened = self._queues.open_breakers
-        for queue in self._slots.keys() - opened.keys():
-            del self._slots[queue]
+        self._slots = {queue: slot for queue, slot in self._slots.items() if queue in opened}
+        self._missing_since = {queue: each for queue, each in self._missing_since.items() if queue in opened}
         places: dict[str, list[str]] = {}
         for queue, each in opened.items():
             places.setdefault(each.place, []).append(queue)
@@ -207,16 +214,27 @@ class BreakerProbes:
         except PinLaterError:
             return None
         if info is None:
-            return False
+            return self._is_missing_for_long(queue, slot.job)
         if info.state is JobState.IN_PROGRESS and info.claim_descriptor == slot.claim:
             return None
         return info.state is JobState.SUCCEEDED and info.moved_to is None
 
+    def _is_missing_for_long(self, queue: str, job: str) -> bool | None:
+        """False: so long that it did not succeed, as far as anybody knows; None: not yet."""
+        now_ms = self._clock.now_ms()
+        known, since_ms = self._missing_since.get(queue, ("", now_ms))
+        if known != job:
+            since_ms = now_ms
+        self._missing_since[queue] = job, since_ms
+        return False if now_ms - since_ms >= _MISSING_MS else None
+
     def is_gone(self, shard_id: str) -> bool:
         """Whether a shard was given up, or has not been configured for a while."""
+        if shard_id in self._queues.given_up_shards():
+            return True
         if self._members.by_id(shard_id) is not None:
             self._unknown_since.pop(shard_id, None)
-            return shard_id in self._queues.given_up_shards()
+            return False
         now_ms = self._clock.now_ms()
         return now_ms - self._unknown_since.setdefault(shard_id, now_ms) > GONE_MS
 

@@ -142,7 +142,7 @@ class Breakers:
 
     async def _tidy(self, place: ShardHandle) -> None:
         """Close breakers of queues that have none any more; give a slot whose shard is gone another place."""
-        for queue, opened in self._queues.breaker_records().items():
+        for queue, opened in list(self._queues.breaker_records().items()):
             if queue not in self._queues.breaker_rules():
                 await self._close(queue, opened, "the queue has no pause_on_failures any more")
             elif opened.place != place.shard.shard_id and self.probes.is_gone(opened.place):

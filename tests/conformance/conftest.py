@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -171,7 +172,7 @@ def serve(binding: Binding, places: Places, shelf: Shelf, runner: asyncio.Runner
     shards = shelf.take(f"{binding.name} pair", lambda: [binding.make(places.fresh(), each) for each in ("1", "b2")])
     services: list[Served] = []
 
-    def make(**settings: int) -> Served:
+    def make(**settings: Any) -> Served:
         service = Served([shelf.kept(shard) for shard in shards], process=4711 + len(services), **settings)
         services.append(service)
         runner.run(service.open())

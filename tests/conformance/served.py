@@ -43,8 +43,15 @@ class Served:
     """The service with one empty queue, and short ways to ask it."""
 
     def __init__(
-        self, shards: Sequence[Shard], *, deadline_ms: int = 30_000, process: int = 4711, **settings: Any
+        self,
+        shards: Sequence[Shard],
+        *,
+        queue: str = QUEUE,
+        deadline_ms: int = 30_000,
+        process: int = 4711,
+        **settings: Any,
     ) -> None:
+        self.queue = queue
         self.clock = HeldClock()
         self.context = RequestContext("worker")
         self.password = PASSWORD
@@ -60,34 +67,34 @@ class Served:
 
     async def open(self) -> None:
         await self.api.open()
-        await self.api.create_queue(QUEUE)
+        await self.api.create_queue(self.queue)
 
     async def close(self) -> None:
         await self.api.close()
 
     async def enqueue(self, *jobs: Job) -> list[str]:
-        return await self.api.enqueue(QUEUE, jobs, context=self.context)
+        return await self.api.enqueue(self.queue, jobs, context=self.context)
 
     async def spread(self, number: int = 24) -> list[str]:
         """So many jobs, each enqueued alone: some on either shard, but for one chance in millions."""
         return [descriptor for _ in range(number) for descriptor in await self.enqueue(Job(b""))]
 
     async def dequeue(self, limit: int) -> list[DequeuedJob]:
-        return await self.api.dequeue(DequeueRequest(QUEUE, limit), context=self.context)
+        return await self.api.dequeue(DequeueRequest(self.queue, limit), context=self.context)
 
     async def info(self, descriptor: str) -> JobInfo:
         """The job, which must be there."""
         return (await self.api.lookup([descriptor], include_body=True))[descriptor]
 
-    def filter(self, state: JobState, *, queue: str = QUEUE, **fields: Any) -> JobFilter:
-        return JobFilter(queue, state, **fields)
+    def filter(self, state: JobState, *, queue: str = "", **fields: Any) -> JobFilter:
+        return JobFilter(queue or self.queue, state, **fields)
 
     async def count(self, state: JobState, **fields: Any) -> int:
         return await self.api.count(self.filter(state, **fields))
 
     async def change(self, **settings: str) -> None:
         """Change settings of the queue, as an operator does."""
-        await self.api.update_queue(QUEUE, self.password, set=settings, context=self.context)
+        await self.api.update_queue(self.queue, self.password, set=settings, context=self.context)
 
     async def maintain(self) -> None:
         """One round of maintenance on every shard."""

@@ -8,6 +8,7 @@ from pinlater.errors import DequeueRateLimited
 from pinlater.maintenance.tasks import ExpireClaims, Summary
 from pinlater.model import (
     Ack,
+    AuditEntry,
     Checkpoint,
     DequeuedJob,
     DequeueFromQueuesRequest,
@@ -18,11 +19,26 @@ from pinlater.model import (
 )
 from pinlater.queues.breaker_record import TAKEN_MS
 from pinlater.queues.settings import BREAKER
-from tests.conformance.served import CLAIM_TIMEOUT_MS, QUEUE, Served
+from tests.conformance.conftest import Serve
+from tests.conformance.served import CLAIM_TIMEOUT_MS, Served
+from tests.conformance.subject import new_name
 
 RULE = "50%/4/1m/30s"
 PROBE_EVERY_MS = 30_000
 Servers = tuple[Served, Served]
+
+
+@pytest.fixture
+def servers(serve: Serve) -> Servers:
+    """Two services over two shards, and a queue of a name of its own: the entries of its breaker outlast a test."""
+    queue = new_name("breaker")
+    return serve(queue=queue), serve(queue=queue)
+
+
+@pytest.fixture
+def served(servers: Servers) -> Served:
+    """One of them."""
+    return servers[0]
 
 
 def everything(_shard_id: str) -> bool:
@@ -65,11 +81,11 @@ async def expire(served: Served) -> None:
 
 
 async def nack(served: Served, jobs: list[DequeuedJob]) -> None:
-    await served.api.ack(QUEUE, [], [Ack(job.descriptor, claim_descriptor=job.claim_descriptor) for job in jobs])
+    await served.api.ack(served.queue, [], [Ack(job.descriptor, claim_descriptor=job.claim_descriptor) for job in jobs])
 
 
 async def ack(served: Served, jobs: list[DequeuedJob]) -> None:
-    await served.api.ack(QUEUE, [Ack(job.descriptor, claim_descriptor=job.claim_descriptor) for job in jobs], [])
+    await served.api.ack(served.queue, [Ack(job.descriptor, claim_descriptor=job.claim_descriptor) for job in jobs], [])
 
 
 async def opened(*servers: Served, jobs: int = 4, **more: str) -> None:
@@ -81,7 +97,7 @@ async def opened(*servers: Served, jobs: int = 4, **more: str) -> None:
 
 
 def is_open(served: Served) -> bool:
-    return served.api.queues.settings(QUEUE).paused_by == BREAKER
+    return served.api.queues.settings(served.queue).paused_by == BREAKER
 
 
 async def refused(served: Served) -> DequeueRateLimited:
@@ -89,6 +105,10 @@ async def refused(served: Served) -> DequeueRateLimited:
         await served.dequeue(10)
     assert refusal.value.reason == "QUEUE_PAUSED"
     return refusal.value
+
+
+async def latest_change(served: Served) -> AuditEntry:
+    return next(each for each in await served.api.audit() if each.target == served.queue)
 
 
 async def test_it_opens_by_the_attempts_of_all_servers_and_says_why(servers: Servers) -> None:
@@ -105,12 +125,12 @@ async def test_it_opens_by_the_attempts_of_all_servers_and_says_why(servers: Ser
     await look(*servers)
     assert is_open(first)
     assert is_open(other)
-    (view,) = await other.api.get_queues([QUEUE])
+    (view,) = await other.api.get_queues([other.queue])
     assert view.settings["paused"] == ("true", "breaker")
     assert view.settings["paused_why"].value.startswith("2 of 4 attempts failed in 1m")
     assert view.settings["pause_on_failures"] == (RULE, "queue")
-    (entry, *_) = await first.api.audit()
-    assert (entry.who, entry.action, entry.target) == (BREAKER, "open_breaker", QUEUE)
+    entry = await latest_change(first)
+    assert (entry.who, entry.action, entry.detail) == (BREAKER, "open_breaker", view.settings["paused_why"].value)
     assert "2 of 4 attempts failed" in (await refused(first)).message
 
 
@@ -144,9 +164,9 @@ async def test_snoozes_requeues_and_cancels_are_no_attempts(served: Served) -> N
     snoozes = [
         Checkpoint(job.descriptor, move_to_pending=True, claim_descriptor=job.claim_descriptor) for job in snoozed
     ]
-    await served.api.checkpoint(QUEUE, snoozes, context=served.context)
+    await served.api.checkpoint(served.queue, snoozes, context=served.context)
     await served.api.requeue(requeued)
-    await served.api.cancel(QUEUE, [job.descriptor for job in cancelled], running=True)
+    await served.api.cancel(served.queue, [job.descriptor for job in cancelled], running=True)
     await nack(served, cancelled)
     await look(served)
     assert not is_open(served)
@@ -170,10 +190,9 @@ async def test_while_it_is_open_one_job_is_out_in_the_whole_cluster(servers: Ser
 async def test_two_servers_that_try_at_once_hand_out_one_job(servers: Servers) -> None:
     await opened(*servers)
     await look(*servers, ms=PROBE_EVERY_MS)
-    first, other = (each.api.breakers.probes for each in servers)
-    probe = await first.take(QUEUE, "a claim")
-    assert probe is not None
-    assert await other.take(QUEUE, "another claim") is None
+    first, other = servers
+    assert await first.api.breakers.probes.take(first.queue, "a claim") is not None
+    assert await other.api.breakers.probes.take(other.queue, "another claim") is None
 
 
 async def test_a_job_that_succeeds_at_another_server_closes_it_and_counts_begin_anew(servers: Servers) -> None:
@@ -184,7 +203,7 @@ async def test_a_job_that_succeeds_at_another_server_closes_it_and_counts_begin_
     await look(*servers)
     assert not is_open(first)
     assert not is_open(other)
-    (entry, *_) = await first.api.audit()
+    entry = await latest_change(first)
     assert (entry.who, entry.action) == (BREAKER, "close_breaker")
     jobs = await other.dequeue(10)
     assert len(jobs) == 3
@@ -203,6 +222,19 @@ async def test_a_job_that_is_removed_with_its_success_closes_it(servers: Servers
     await ack(other, await first.dequeue(1))
     await look(*servers)
     assert not is_open(first)
+
+
+async def test_a_job_that_was_removed_otherwise_is_followed_by_another(served: Served) -> None:
+    await opened(served, failed_ttl="0s")
+    await look(served, ms=PROBE_EVERY_MS)
+    (job,) = await served.dequeue(1)
+    await served.api.ack(served.queue, [], [Ack(job.descriptor, permanent=True)])
+    for _ in range(6):
+        await refused(served)
+        await look(served)
+    await look(served, ms=PROBE_EVERY_MS)
+    assert len(await served.dequeue(10)) == 1
+    assert is_open(served)
 
 
 async def test_the_success_of_a_server_that_died_at_once_is_seen_by_the_others(servers: Servers) -> None:
@@ -247,7 +279,7 @@ async def test_a_server_that_dies_before_it_hands_out_the_job_holds_nothing_up(s
     await opened(*servers)
     await look(*servers, ms=PROBE_EVERY_MS)
     first, other = servers
-    probe = await first.api.breakers.probes.take(QUEUE, "a claim")
+    probe = await first.api.breakers.probes.take(first.queue, "a claim")
     assert probe is not None
     await look(*servers, ms=TAKEN_MS - 1_000)
     await refused(other)
@@ -259,7 +291,7 @@ async def test_a_server_that_dies_before_it_hands_out_the_job_holds_nothing_up(s
 async def test_where_there_is_no_job_the_next_one_is_tried_at_once(served: Served) -> None:
     await opened(served)
     jobs = [each.descriptor for each in (await served.api.scan(served.filter(JobState.PENDING))).jobs]
-    await served.api.cancel(QUEUE, jobs)
+    await served.api.cancel(served.queue, jobs)
     await look(served, ms=PROBE_EVERY_MS)
     assert await served.dequeue(10) == []
     await served.enqueue(Job(b""))
@@ -270,9 +302,9 @@ async def test_where_there_is_no_job_the_next_one_is_tried_at_once(served: Serve
 async def test_a_dequeue_from_several_queues_gets_the_job_as_well(served: Served) -> None:
     await opened(served)
     await served.api.create_queue("other")
-    request = DequeueFromQueuesRequest([QueueShare(QUEUE), QueueShare("other")], 10)
+    request = DequeueFromQueuesRequest([QueueShare(served.queue), QueueShare("other")], 10)
     answer = await served.api.dequeue_from_queues(request, context=served.context)
-    assert answer.queue_errors[QUEUE].reason == "QUEUE_PAUSED"
+    assert answer.queue_errors[served.queue].reason == "QUEUE_PAUSED"
     await look(served, ms=PROBE_EVERY_MS)
     assert len(await served.api.dequeue_from_queues(request, context=served.context)) == 1
 
@@ -284,7 +316,9 @@ async def test_acks_that_ride_on_the_dequeue_of_an_open_breaker_are_carried_out(
     await fail(served, 4)
     await look(served)
     with pytest.raises(DequeueRateLimited) as refusal:
-        await served.api.dequeue(DequeueRequest(QUEUE, 1, succeeded=[Ack(running.descriptor)]), context=served.context)
+        await served.api.dequeue(
+            DequeueRequest(served.queue, 1, succeeded=[Ack(running.descriptor)]), context=served.context
+        )
     assert refusal.value.acks_applied
     await look(served)
     assert is_open(served)
@@ -299,11 +333,11 @@ async def test_a_pause_by_hand_holds_whatever_the_breaker_does(servers: Servers)
     await ack(first, probe)
     await look(*servers, ms=PROBE_EVERY_MS)
     for each in servers:
-        assert each.api.queues.settings(QUEUE).paused_why == "the provider is down"
+        assert each.api.queues.settings(each.queue).paused_why == "the provider is down"
         await refused(each)
-    await other.api.update_queue(QUEUE, other.password, unset=["paused"])
+    await other.api.update_queue(other.queue, other.password, unset=["paused"])
     await look(*servers)
-    assert not first.api.queues.settings(QUEUE).paused
+    assert not first.api.queues.settings(first.queue).paused
     assert len(await first.dequeue(10)) == 3
 
 
@@ -316,7 +350,7 @@ async def test_a_queue_that_is_paused_by_hand_is_not_opened(served: Served) -> N
     await look(served)
     await served.change(paused="false")
     await look(served)
-    assert not served.api.queues.settings(QUEUE).paused
+    assert not served.api.queues.settings(served.queue).paused
 
 
 async def test_a_pause_that_ends_by_itself_leaves_an_open_breaker(served: Served) -> None:
@@ -336,12 +370,15 @@ async def test_an_operator_who_resumes_the_queue_resets_it(
 ) -> None:
     await opened(*servers)
     first, other = servers
-    await other.api.update_queue(QUEUE, other.password, context=other.context, **change)  # type: ignore[arg-type]
+    await other.api.update_queue(other.queue, other.password, context=other.context, **change)  # type: ignore[arg-type]
     assert not is_open(other)
     await look(*servers)
     assert not is_open(first)
-    (entry, *_) = await other.api.audit()
-    assert (entry.action, entry.who) == ("update_queue", "worker")
+    assert ("update_queue", "worker", "paused") in {
+        (each.action, each.who, each.detail.partition(" ")[0].partition("=")[0])
+        for each in await other.api.audit()
+        if each.target == other.queue
+    }
     await nack(first, (await first.dequeue(10))[:3])
     await look(*servers)
     assert not is_open(first)
@@ -349,19 +386,20 @@ async def test_an_operator_who_resumes_the_queue_resets_it(
 
 async def test_without_the_setting_it_is_closed_at_once_and_for_good(served: Served) -> None:
     await opened(served)
-    await served.api.update_queue(QUEUE, served.password, unset=["pause_on_failures"])
+    await served.api.update_queue(served.queue, served.password, unset=["pause_on_failures"])
     assert len(await served.dequeue(1)) == 1
     await look(served)
     await served.change(pause_on_failures=RULE)
-    assert not served.api.queues.settings(QUEUE).paused
+    assert not served.api.queues.settings(served.queue).paused
 
 
 async def test_a_queue_that_is_made_anew_has_no_open_breaker(served: Served) -> None:
     await opened(served)
-    await served.api.delete_queue(QUEUE, served.password)
-    await served.api.create_queue(QUEUE)
+    served.clock.tick(1_000)
+    await served.api.delete_queue(served.queue, served.password)
+    await served.api.create_queue(served.queue)
     await served.change(pause_on_failures=RULE)
-    assert not served.api.queues.settings(QUEUE).paused
+    assert not served.api.queues.settings(served.queue).paused
     await look(served)
     await served.enqueue(Job(b""))
     assert len(await served.dequeue(10)) == 1

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 
 import pytest
 
 from pinlater.backends.base import ClaimRequest, JobKey
 from pinlater.errors import BreakersNotYet, DequeueRateLimited, ShardConnectionFailed
 from pinlater.metrics import Metrics
-from pinlater.model import Ack, ClaimOutcome, Job, parse_descriptor
+from pinlater.model import Ack, ClaimOutcome, Job, RequestContext, parse_descriptor
 from pinlater.queues.breaker_probes import GONE_MS
 from pinlater.queues.breaker_record import BREAKER_PREFIX, TAKEN_MS, read_open_breaker
 from pinlater.queues.settings import BREAKER
@@ -19,6 +20,13 @@ from tests.unit.stand import Stand, acks, stand
 
 RULE = "50%/4/1m/30s"
 PROBE_EVERY_MS = 30_000
+
+
+OPERATOR = RequestContext("me", "", is_granted=True)
+
+
+async def set_queue(at: Stand, set: Mapping[str, str] | None = None, unset: Sequence[str] = ()) -> None:
+    await at.service.update_queue("mail", "", set=set, unset=unset, context=OPERATOR)
 
 
 def everything(_shard_id: str) -> bool:
@@ -32,7 +40,7 @@ async def look(at: Stand, ms: int = 1_000) -> None:
 
 async def opened(at: Stand, jobs: int = 4) -> None:
     """The breaker is open, and the first try is to come."""
-    await at.service.update_queue("mail", "", set={"pause_on_failures": RULE})
+    await set_queue(at, set={"pause_on_failures": RULE})
     await look(at)
     await at.service.enqueue("mail", [Job(b"", attempts_allowed=100)] * jobs)
     await at.service.ack("mail", [], acks(await at.dequeue(jobs)))
@@ -48,11 +56,11 @@ async def test_the_setting_waits_for_servers_of_earlier_versions_and_none_opens_
     behind = ["b/1"]
     async with stand(unaware_of=lambda feature: behind if feature == "breakers" else ()) as at:
         with pytest.raises(BreakersNotYet, match="b/1") as refused:
-            await at.service.update_queue("mail", "", set={"pause_on_failures": RULE})
+            await set_queue(at, set={"pause_on_failures": RULE})
         assert (refused.value.reason, refused.value.retryable) == ("BREAKERS_NOT_YET", True)
-        await at.service.update_queue("mail", "", set={"pause_on_failures": "none"})
+        await set_queue(at, set={"pause_on_failures": "none"})
         behind.clear()
-        await at.service.update_queue("mail", "", set={"pause_on_failures": RULE})
+        await set_queue(at, set={"pause_on_failures": RULE})
         await look(at)
         await at.service.enqueue("mail", [Job(b"")] * 4)
         await at.service.ack("mail", [], acks(await at.dequeue(4)))
@@ -104,7 +112,7 @@ async def test_who_waits_to_the_end_is_told_why_nothing_came() -> None:
 
 async def test_who_waits_while_it_opens_goes_on_waiting() -> None:
     async with stand() as at:
-        await at.service.update_queue("mail", "", set={"pause_on_failures": RULE})
+        await set_queue(at, set={"pause_on_failures": RULE})
         await look(at)
         await at.service.enqueue("mail", [Job(b"", attempts_allowed=9, run_after_ms=1)] * 4)
         jobs = await at.dequeue(4)
@@ -116,7 +124,7 @@ async def test_who_waits_while_it_opens_goes_on_waiting() -> None:
         assert is_open(at)
         await settled()
         assert not waiting.done()
-        await at.service.update_queue("mail", "", unset=["paused"])
+        await set_queue(at, unset=["paused"])
         at.clock.tick(5_000)
         assert len(await asyncio.wait_for(waiting, 60)) == 1
 
@@ -202,7 +210,7 @@ async def test_a_slot_whose_shard_is_gone_gets_another_place(lose: bool) -> None
         await opened(at)
         place = at.service.queues.open_breakers["mail"].place
         if lose:
-            await at.service.update_shard(place, "", dequeue_only=True, give_up=True)
+            await at.service.update_shard(place, "", dequeue_only=True, give_up=True, context=OPERATOR)
         handle = at.members.by_id(place)
         assert handle is not None
         at.members.all.remove(handle)
@@ -225,7 +233,7 @@ async def test_an_entry_that_this_version_does_not_know_counts_as_closed() -> No
 
 async def test_counts_that_cannot_be_published_are_published_later() -> None:
     async with stand() as at:
-        await at.service.update_queue("mail", "", set={"pause_on_failures": RULE})
+        await set_queue(at, set={"pause_on_failures": RULE})
         await look(at)
         await at.service.enqueue("mail", [Job(b"")] * 4)
         await at.service.ack("mail", [], acks(await at.dequeue(4)))

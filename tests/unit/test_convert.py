@@ -294,6 +294,7 @@ FINER = {
     errors.HomeMoving: "HOME_MOVING",
     errors.KeysNotYet: "KEYS_NOT_YET",
     errors.TagsNotYet: "TAGS_NOT_YET",
+    errors.BreakersNotYet: "BREAKERS_NOT_YET",
     errors.NothingStored: "NOTHING_STORED",
     errors.OutcomeUnknown: "OUTCOME_UNKNOWN",
     errors.StoreRefused: "STORE_REFUSED",
