@@ -149,8 +149,7 @@ CONDITIONS: tuple[Condition, ...] = (
         threshold="`pause_on_failures` of the queue",
         set_where="`pinlater queue set QUEUE pause_on_failures=50%/100/1m/30s`",
         not_for="queues without that setting, and those that an operator has paused",
-        remedy="Mend what the jobs fail at: it closes by itself then. `pinlater queue resume QUEUE` does not wait for "
-        "that.",
+        remedy="Mend what the jobs fail at: it closes by itself then. `pinlater queue resume QUEUE` closes it at once.",
         find=of_queues.breaker_open,
         of_queue=True,
         absorbs=("failing", "attempts_failing", "jobs_crashed", "jobs_expired"),

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pinlater.durations import DAY_MS, duration_text, parse_duration_ms
+from pinlater.durations import DAY_MS, duration_text, parse_duration_ms, stored_duration_text
 from pinlater.setting_kinds import quoted, within
 
 _MAX_ATTEMPTS = 1_000_000_000
@@ -73,7 +73,7 @@ class FailureShare:
     metavar = "RULE"
     allowed = (
         "SHARE%/ATTEMPTS/WINDOW/PROBE as in 50%/100/1m/30s, with a share of 1% to 100%, at least 1 attempt, and "
-        f"{duration_text(_SHORTEST_MS)} to {duration_text(_LONGEST_MS)} for the window and between two probes"
+        f"{duration_text(_SHORTEST_MS)} to {stored_duration_text(_LONGEST_MS)} for the window and between two probes"
     )
 
     def parse(self, value: object) -> BreakerRule:
