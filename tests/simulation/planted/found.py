@@ -161,7 +161,7 @@ FOUND: Mapping[str, Mapping[str, tuple[str, int]]] = {
         "sqlite keyed_jobs: if offer.schedule and offered.outcome <= OfferOutc -> if False:": ("schedule", 2),
     },
     "a long pause": {
-        "service.queue_limits: a pause is overlooked": ("paused", 8),
+        "queues.directory: a pause is overlooked": ("paused", 8),
     },
     "clocks within the tolerance": {
         "sqlite allocate_ids: max(next_id, ?) -> max(0, ?)": ("chain", 8),
@@ -202,6 +202,11 @@ FOUND: Mapping[str, Mapping[str, tuple[str, int]]] = {
             "key",
             8,
         ),
+    },
+    "a provider that comes and goes": {
+        "queues.breaker_probes: two servers take the slot of a probe": ("probe", 8),
+        "queues.breaker_record: a probe that is out does not keep the next one back": ("probe", 8),
+        "queues.breakers: a probe that succeeded closes no breaker": ("stuck", 8),
     },
     "homes that move": {
         "sqlite keyed_jobs: elif offer.only_if_known and not (serialize and se -> elif False:": ("key", 2),

@@ -170,9 +170,27 @@ LIMITS = [
     ),
     _guard(
         "a pause is overlooked",
-        "service.queue_limits",
-        "if not settings.paused and settings.max_jobs_per_second != 0:",
-        "if True:",
+        "queues.directory",
+        "if until_ms is None or self._clock.now_ms() < until_ms:",
+        "if until_ms is not None and self._clock.now_ms() < until_ms:",
+    ),
+    _guard(
+        "two servers take the slot of a probe",
+        "queues.breaker_probes",
+        "self._clock.now_ms(), expected_version=expected\n",
+        "self._clock.now_ms()\n",
+    ),
+    _guard(
+        "a probe that is out does not keep the next one back",
+        "queues.breaker_record",
+        "if self.state is SlotState.OUT:\n            return None",
+        "if False:\n            return None",
+    ),
+    _guard(
+        "a probe that succeeded closes no breaker",
+        "queues.breakers",
+        "for queue, opened in await self.probes.follow(owns):",
+        "for queue, opened in (await self.probes.follow(owns))[:0]:",
     ),
     _guard(
         "a full queue takes jobs",

@@ -98,6 +98,7 @@ PLANS: Mapping[str, Plan] = {
         "keyed", servers=2, shards=1, faults=[Fault("server_clock", 5.0, 25.0, 1, 0, 0.50012)]
     ),
     "a wrong clock": _plan("plain", servers=3, shards=3, faults=[Fault("server_clock", 10.0, 30.0, 1, 0, 0.9)]),
+    "a provider that comes and goes": _plan("breakers", servers=2, minutes=2.0),
     "all shards away": _plan(
         "overflow", servers=2, minutes=1.5, faults=_again("all_dead", 25.0, 12.0, until_s=80.0), overflow=True
     ),
