@@ -318,8 +318,8 @@ def breaker_open(evidence: Evidence) -> Iterator[Finding]:
                 size=queue.ready,
                 why=f"{queue.paused_why}.",
                 impact=waiting_text(queue.ready),
-                action="Read the errors, and mend what its jobs fail at: the breaker closes by itself then. A resume of "
-                "the queue closes it at once.",
+                action="Read the errors, and mend what its jobs fail at: the breaker closes by itself then. A resume "
+                "of the queue closes it at once.",
                 command=f"pinlater queue show {queue.name}",
                 path=f"/dashboard/queues/{queue.name}",
             )

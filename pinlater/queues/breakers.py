@@ -41,10 +41,11 @@ Note = Callable[[str, str, str], Awaitable[None]]
 
 
 class Breakers:
-    """The breakers of all queues. `probes` hands out jobs while one is open."""
+    """The breakers of all queues. `probes`: the jobs that are handed out while one is open."""
 
     def __init__(
         self,
+        probes: BreakerProbes,
         members: ShardSet,
         queues: QueueDirectory,
         clock: Clock,
@@ -54,7 +55,7 @@ class Breakers:
         unaware: Callable[[], Sequence[str]],
     ) -> None:
         """`process`: a name that no other process has. `unaware`: the live processes that do not know breakers."""
-        self.probes = BreakerProbes(members, queues, clock)
+        self.probes = probes
         self._members = members
         self._queues = queues
         self._clock = clock

@@ -75,7 +75,7 @@ class HoldReasons:
         self._router = context.router
         self._clock = context.clock
         self._queues = context.queues
-        self._probes = context.breakers.probes
+        self._probes = context.limits.probes
         self._validator = context.validator
         self._facts = facts
 

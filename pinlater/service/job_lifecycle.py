@@ -93,7 +93,7 @@ class JobLifecycle:
         self._validator = context.validator
         self._parser = context.parser
         self._queues = context.queues
-        self._probes = context.breakers.probes
+        self._probes = context.limits.probes
         self._pending = context.pending
         self._metrics = context.metrics
         self._long_polls = long_polls

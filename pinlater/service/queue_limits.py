@@ -61,19 +61,12 @@ class Claimed(NamedTuple):
 class QueueLimits:
     """The limits of all queues on the way from the shards to those who dequeue."""
 
-    def __init__(
-        self,
-        router: Router,
-        clock: Clock,
-        queues: QueueDirectory,
-        metrics: Metrics,
-        probes: BreakerProbes | None = None,
-    ) -> None:
+    def __init__(self, router: Router, clock: Clock, queues: QueueDirectory, metrics: Metrics) -> None:
         self._router = router
         self._clock = clock
         self._queues = queues
         self._metrics = metrics
-        self._probes = probes or BreakerProbes(router.members, queues, clock)
+        self.probes = BreakerProbes(router.members, queues, clock)
         self._rate = RateLimiter(router.members, router.members.clock)
         self._returning = BackgroundTasks()
 
@@ -159,7 +152,7 @@ class QueueLimits:
 
     def _held_by_breaker(self, queue: str, settings: QueueSettings) -> Throttle | None:
         """What keeps all jobs of a paused queue back; None: one may be tried now."""
-        wait_ms = self._probes.wait_ms(queue)
+        wait_ms = self.probes.wait_ms(queue)
         if wait_ms == 0:
             return None
         rule = settings.pause_on_failures
@@ -173,7 +166,7 @@ class QueueLimits:
         """One job for the first request, as the probe of the breaker, where no other one is in anybody's hands."""
         nothing: list[list[DequeuedJob]] = [[] for _ in requests]
         first = replace(requests[0], limit=1)
-        probe = await self._probes.take(queue, first.claim_descriptor)
+        probe = await self.probes.take(queue, first.claim_descriptor)
         if probe is None:
             return Claimed(nothing, self._held_by_breaker(queue, settings))
         jobs: list[DequeuedJob] = []
@@ -182,14 +175,14 @@ class QueueLimits:
             jobs = claimed.jobs[0] if claimed.jobs else []
         finally:
             if not jobs:
-                self._returning.start(self._probes.give_back(probe))
+                self._returning.start(self.probes.give_back(probe))
         if jobs and await self._is_probe(probe, jobs[0]):
             return Claimed([jobs, *nothing[1:]], self._held_by_breaker(queue, settings))
         return Claimed(nothing, claimed.throttle or self._held_by_breaker(queue, settings))
 
     async def _is_probe(self, probe: Probe, job: DequeuedJob) -> bool:
         """Whether this job may be handed out as the probe; it is back in its queue where not."""
-        if await self._probes.hand_out(probe, job.descriptor):
+        if await self.probes.hand_out(probe, job.descriptor):
             return True
         ref = parse_descriptor(job.descriptor)
         if ref is not None:
@@ -206,7 +199,7 @@ class QueueLimits:
         settings = self._queues.settings(queue)
         if not settings.paused:
             return await self._claim_listed(queue, settings, shard_id, job, request)
-        probe = await self._probes.take(queue, request.claim_descriptor)
+        probe = await self.probes.take(queue, request.claim_descriptor)
         if probe is None:
             return ClaimOutcome.LIMITED, None
         found: DequeuedJob | None = None
@@ -214,7 +207,7 @@ class QueueLimits:
             outcome, found = await self._claim_listed(queue, settings, shard_id, job, request)
         finally:
             if found is None:
-                self._returning.start(self._probes.give_back(probe))
+                self._returning.start(self.probes.give_back(probe))
         if found is None or await self._is_probe(probe, found):
             return outcome, found
         return ClaimOutcome.LIMITED, None

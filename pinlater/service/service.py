@@ -127,10 +127,12 @@ class Service(FlowApi, BodyApi, FoundJobsApi, HoldsApi, UsageApi, TokenApi):
         self._workers = workers
         self._validator = validator = Validator(settings)
         self._pending = pending = pending or PendingCounts(router.members, queues, clock, validator.priorities)
+        self._limits = limits = QueueLimits(router, clock, queues, metrics)
         self._audit = audit = Audit(router.members, clock, claims.server)
         note, unaware = partial(audit.write, BREAKER, part=OPEN), partial(features.unaware_of, BREAKERS)
-        self.breakers = breakers = Breakers(router.members, queues, clock, metrics, claims.process, note, unaware)
-        self._limits = limits = QueueLimits(router, clock, queues, metrics, breakers.probes)
+        self.breakers = breakers = Breakers(
+            limits.probes, router.members, queues, clock, metrics, claims.process, note, unaware
+        )
         self.admin_password = admin = AdminPassword(settings.admin_password_hash, audit)
         self.events = events = events or JobEvents()
         self._context = context = ServiceContext(
@@ -176,7 +178,7 @@ class Service(FlowApi, BodyApi, FoundJobsApi, HoldsApi, UsageApi, TokenApi):
         self._alarm_calls = AlarmCalls(context, judge)
         self._overflow: OverflowCalls | None = None
         queues.on_change(long_polls.settings_changed)
-        breakers.probes.on_change = long_polls.settings_changed
+        limits.probes.on_change = long_polls.settings_changed
         queues.on_change(self._queue_changed)
 
     def attach_overflow(self, overflow: OverflowCalls) -> None:

@@ -35,6 +35,7 @@ from tests.conformance import test_requests_to_stop as to_stop
 from tests.conformance import test_retry_listed as retry_listed
 from tests.conformance import test_serialize_keys as serialize
 from tests.conformance import test_service_binding as binding
+from tests.conformance import test_service_breakers as breakers
 from tests.conformance import test_service_callers as callers
 from tests.conformance import test_service_clocks as clocks
 from tests.conformance import test_service_dequeue as dequeue
@@ -351,6 +352,10 @@ DECISIONS: Mapping[str, Tests] = {
         letters.test_a_failure_without_a_dead_letter_queue_is_not_pending_later,
         service_settings.test_the_last_ack_removes_what_is_not_kept_and_other_queues_keep_theirs,
         service_settings.test_a_lost_worker_counts_against_the_crash_budget_of_the_queue,
+        service_settings.test_a_paused_queue_hands_out_nothing_and_all_else_goes_on,
+        breakers.test_while_it_is_open_one_job_is_out_in_the_whole_cluster,
+        breakers.test_two_servers_that_try_at_once_hand_out_one_job,
+        breakers.test_a_server_that_dies_before_it_hands_out_the_job_holds_nothing_up,
     ),
     "19": (
         letters.test_a_final_failure_of_any_kind_is_pending_in_the_same_step,

@@ -13,6 +13,7 @@ from pinlater.metrics import Metrics
 from pinlater.model import Ack, ClaimOutcome, Job, RequestContext, parse_descriptor
 from pinlater.queues.breaker_probes import GONE_MS
 from pinlater.queues.breaker_record import BREAKER_PREFIX, TAKEN_MS, read_open_breaker
+from pinlater.queues.breakers import Breakers
 from pinlater.queues.settings import BREAKER
 from pinlater.service.queue_limits import QueueLimits
 from tests.unit.breaking import HeldTime, settled
@@ -187,15 +188,21 @@ async def test_a_job_that_a_slower_server_claimed_goes_back() -> None:
         assert await at.service.breakers.probes.hand_out(other, "mail:s1:p1:1790000000000000")
 
 
+async def unaudited(_action: str, _queue: str, _detail: str) -> None:
+    pass
+
+
 async def test_a_job_that_is_named_may_be_the_one_that_is_tried() -> None:
     async with stand() as at:
         await opened(at)
         ref = parse_descriptor((await at.service.enqueue("mail", [Job(b"")]))[0])
         assert ref is not None
-        limits = QueueLimits(at.router, at.clock, at.service.queues, Metrics(), at.service.breakers.probes)
+        limits, queues = QueueLimits(at.router, at.clock, at.service.queues, Metrics()), at.service.queues
+        other = Breakers(limits.probes, at.members, queues, at.clock, Metrics(), "other", unaudited, list)
         key, request = JobKey(ref.priority, ref.id), ClaimRequest("claim", 1, (1, 2, 3), 60_000, 1_000_000)
         assert (await limits.claim_listed("mail", ref.shard, key, request))[0] is ClaimOutcome.LIMITED
         await look(at, PROBE_EVERY_MS)
+        await other.tick(everything)
         assert (await limits.claim_listed("mail", ref.shard, key, request))[0] is ClaimOutcome.CLAIMED
         with pytest.raises(DequeueRateLimited):
             await at.dequeue(1)

@@ -5,7 +5,8 @@ call that may end it, or to its expiry; claims that are bound to connections or 
 do not count. A setting holds for certain some time after its change was answered (history_queue.py). That a breaker is
 open is known from answers that show it: it was so between two of them that show the same opening.
 
-Not judged: a queue in which an operator removes or stops many jobs, for some minutes; rates while a store is set back.
+Not judged: a queue in which an operator removes or stops many jobs, for some minutes; rates and breakers where a store
+is set back.
 """
 
 from __future__ import annotations
@@ -121,7 +122,7 @@ class QueueLimitRules:
         known.together.clear()
 
     def _note_together(self, call: OpenCall, known: _Queue, jobs: Mapping[str, Mapping[str, Any]]) -> None:
-        if not known.opening:
+        if not known.opening or self._judge.has_losses:
             return
         held = [(claim, name) for name, claim in known.held.items() if claim.until_ms > call.end_ms]
         if len(held) < 2 or not any(name in jobs for _, name in held):
