@@ -116,7 +116,7 @@ class QueueSettings:
     pause_on_failures: BreakerRule | None = _row(  # noqa: RUF009 (the rule is frozen, too)
         OrNone(FailureShare()),
         None,
-        "The [circuit breaker](#the-circuit-breaker): the queue is paused when that share of its attempts failed.",
+        "The circuit breaker: it pauses the queue when that share of attempts failed, and tries one job now and then.",
     )
     bodies: str = _row(
         QueueBodies(),
