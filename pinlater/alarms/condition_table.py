@@ -144,9 +144,9 @@ CONDITIONS: tuple[Condition, ...] = (
     Condition(
         name="breaker_open",
         severity=CRITICAL,
-        holds="The [circuit breaker](queues.md#the-circuit-breaker) of a queue is open: too many of its attempts "
-        "failed, and no job is handed out but one now and then, until one succeeds.",
-        threshold="`pause_on_failures` of the queue",
+        holds="The circuit breaker of a queue is open: too many of its attempts failed, and no job is handed out but "
+        "one now and then, until one succeeds.",
+        threshold="[`pause_on_failures`](queues.md#the-circuit-breaker) of the queue",
         set_where="`pinlater queue set QUEUE pause_on_failures=50%/100/1m/30s`",
         not_for="queues without that setting, and those that an operator has paused",
         remedy="Mend what the jobs fail at: it closes by itself then. `pinlater queue resume QUEUE` closes it at once.",

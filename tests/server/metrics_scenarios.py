@@ -264,6 +264,17 @@ async def dequeues_that_are_limited(client: AsyncClient) -> Counts:
     }
 
 
+async def failures_that_open_a_breaker(client: AsyncClient) -> Counts:
+    """An attempt fails ten times a second, until nothing is handed out any more."""
+    await new_queue(client, "fragile", pause_on_failures="50%/1/1h/24h")
+    await client.enqueue("fragile", Job(b"", attempts_allowed=10_000))
+    with pytest.raises(DequeueRateLimited):
+        while True:
+            jobs = await client.dequeue(DequeueRequest("fragile", 1, wait_ms=5_000))
+            await client.ack("fragile", [], [Ack(job.descriptor, retry_delay_ms=100) for job in jobs])
+    return {("breakers_opened", "fragile"): 1}
+
+
 async def calls_that_fail(client: AsyncClient) -> Counts:
     with pytest.raises(QueueNotFound):
         await client.dequeue(DequeueRequest("nowhere", 1))
