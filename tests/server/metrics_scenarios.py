@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -269,10 +270,14 @@ async def failures_that_open_a_breaker(client: AsyncClient) -> Counts:
     await new_queue(client, "fragile", pause_on_failures="50%/1/1h/24h")
     await client.enqueue("fragile", Job(b"", attempts_allowed=10_000))
     with pytest.raises(DequeueRateLimited):
-        while True:
-            jobs = await client.dequeue(DequeueRequest("fragile", 1, wait_ms=5_000))
-            await client.ack("fragile", [], [Ack(job.descriptor, retry_delay_ms=100) for job in jobs])
+        await _fail_all(client, "fragile")
     return {("breakers_opened", "fragile"): 1}
+
+
+async def _fail_all(client: AsyncClient, queue: str) -> NoReturn:
+    while True:
+        jobs = await client.dequeue(DequeueRequest(queue, 1, wait_ms=5_000))
+        await client.ack(queue, [], [Ack(job.descriptor, retry_delay_ms=100) for job in jobs])
 
 
 async def calls_that_fail(client: AsyncClient) -> Counts:
