@@ -86,8 +86,8 @@ class Served:
         """The job, which must be there."""
         return (await self.api.lookup([descriptor], include_body=True))[descriptor]
 
-    def filter(self, state: JobState, *, queue: str = "", **fields: Any) -> JobFilter:
-        return JobFilter(queue or self.queue, state, **fields)
+    def filter(self, state: JobState, *, queue: str | None = None, **fields: Any) -> JobFilter:
+        return JobFilter(self.queue if queue is None else queue, state, **fields)
 
     async def count(self, state: JobState, **fields: Any) -> int:
         return await self.api.count(self.filter(state, **fields))
