@@ -119,13 +119,17 @@ class Breakers:
             return
         for queue, counts in found.items():
             rule = rules.get(queue)
-            if rule is None or self._queues.settings(queue).paused:
+            if rule is None or queue in self._queues.breaker_records() or self._queues.settings(queue).paused:
                 continue
+            closed = self._queues.entries.latest.get(BREAKER_PREFIX + queue)
             tally = reached(counts, rule, self._queues.breaker_closed_ms(queue), now_ms)
             if tally is not None:
-                await self._open(queue, OpenBreaker("", now_ms, rule.reason(tally), place.shard.shard_id))
+                await self._open(queue, closed, OpenBreaker("", now_ms, rule.reason(tally), place.shard.shard_id))
 
-    async def _open(self, queue: str, opened: OpenBreaker) -> None:
+    async def _open(self, queue: str, closed: ConfigEntry | None, opened: OpenBreaker) -> None:
+        """Open it, unless it is another entry by now than the one by which the counts were judged: it is open already,
+        or an operator has reset it.
+        """
         if behind := self._unaware():  # they would hand out its jobs
             if queue not in self._held_back:
                 self._held_back.add(queue)
@@ -133,7 +137,7 @@ class Breakers:
             return
 
         def update(before: ConfigEntry | None) -> str | None:
-            return opened.text() if before is None or before.is_deleted else None
+            return opened.text() if before == closed else None
 
         if await self._change(queue, update):
             self._held_back.discard(queue)

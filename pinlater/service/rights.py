@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from pinlater.model import ANONYMOUS, EVERY_QUEUE, HIDDEN_JOB, AccessAction, JobInfo, RequestContext
 from pinlater.model.owner_bounds import owner_name
+from pinlater.queues.settings import BREAKER
 from pinlater.service.admin_password import Operator
 
 READ = (AccessAction.READ,)
@@ -42,12 +43,13 @@ def hide_log_lines(context: RequestContext | None, jobs: Mapping[str, JobInfo]) 
 
 def named(context: RequestContext | None, source: str) -> str:
     """The caller's name in the audit: what it calls itself, behind the identity that it has proved. Who has proved none
-    and calls itself like one that has, or like the servers where rules are in force, is called ANONYMOUS.
+    and calls itself like one that has, like the servers where rules are in force, or like a circuit breaker, is called
+    ANONYMOUS.
     """
     caller = None if context is None else context.caller
     identity = ANONYMOUS if caller is None else caller.identity
     has_rules = caller is not None and caller.has_rules
-    if identity == ANONYMOUS and not has_rules and not source.startswith(("cert:", "token:", ANONYMOUS)):
+    if identity == ANONYMOUS and not has_rules and not source.startswith(("cert:", "token:", ANONYMOUS, BREAKER)):
         return source
     return f"{identity} ({source})"
 

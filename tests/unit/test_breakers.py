@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from pinlater.backends.base import ClaimRequest, JobKey
+from pinlater.backends.base import ClaimRequest, ConfigEntry, JobKey
 from pinlater.errors import BreakersNotYet, DequeueRateLimited, ShardConnectionFailed
 from pinlater.metrics import Metrics
 from pinlater.model import Ack, ClaimOutcome, Job, RequestContext, parse_descriptor
@@ -21,6 +21,8 @@ from tests.unit.stand import Stand, acks, stand
 
 RULE = "50%/4/1m/30s"
 PROBE_EVERY_MS = 30_000
+VERSION = "1790000003000000-00000000"
+"""Of an entry that is written later than all others."""
 
 
 OPERATOR = RequestContext("me", "", is_granted=True)
@@ -227,6 +229,33 @@ async def test_a_slot_whose_shard_is_gone_gets_another_place(lose: bool) -> None
         assert at.service.queues.open_breakers["mail"].place != place
         await look(at, PROBE_EVERY_MS)
         at.members.all.append(handle)
+
+
+async def test_a_reset_while_counts_are_judged_stands() -> None:
+    async with stand() as at:
+        await set_queue(at, set={"pause_on_failures": RULE})
+        await look(at)
+        await at.service.enqueue("mail", [Job(b"")] * 4)
+        await at.service.ack("mail", [], acks(await at.dequeue(4)))
+        gate = at.stores[0].hold_answer("kv_list")
+        judging = asyncio.create_task(look(at))
+        await at.stores[0].until_begun("kv_list", at.stores[0].begun["kv_list"] + 1)
+        await at.stores[0].until_quiet()
+        config = at.stores[0].hold("list_config")
+        gate.set()
+        await at.stores[0].until_begun("list_config", at.stores[0].begun["list_config"] + 1)
+        await at.service.queues.entries.put(ConfigEntry(f"{BREAKER_PREFIX}mail", VERSION, "{}", VERSION))
+        config.set()
+        await judging
+        assert not is_open(at)
+
+
+async def test_a_caller_that_calls_itself_a_breaker_is_none() -> None:
+    async with stand() as at:
+        who = RequestContext(BREAKER, "", is_granted=True)
+        await at.service.update_queue("mail", "", set={"paused": "true"}, context=who)
+        assert not is_open(at)
+        assert at.service.queues.settings("mail").paused_by == f"anonymous ({BREAKER})"
 
 
 async def test_an_entry_that_this_version_does_not_know_counts_as_closed() -> None:
