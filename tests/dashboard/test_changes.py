@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 
 import pytest
 
-from pinlater.errors import QueueNotFound
-from pinlater.model import Job
+from pinlater.errors import DequeueRateLimited, QueueNotFound
+from pinlater.model import Ack, DequeueRequest, Job
 from tests.dashboard.conftest import Place
 from tests.dashboard.test_pages import until
 from tests.dashboard.visitor import OF_A_BROWSER, Visitor, csrf_of
@@ -52,6 +53,24 @@ def test_a_pause_has_a_reason_and_an_end(place: Place, visitor: Visitor, queue: 
     shown = visitor.press(path, f"{path}/pause")
     assert "until it is resumed" in shown
     assert len(noted(place, queue)) == 3
+
+
+def test_an_open_circuit_breaker_is_shown_as_a_pause_and_resumed(place: Place, visitor: Visitor, queue: str) -> None:
+    path = f"/dashboard/queues/{queue}"
+    visitor.press(path, f"{path}/settings", key="pause_on_failures", value="50%/1/1h/24h")
+    assert "is '50%'; allowed: SHARE%/ATTEMPTS/WINDOW/PROBE" in visitor.press(
+        path, f"{path}/settings", key="pause_on_failures", value="50%"
+    )
+    place.client.enqueue(queue, [Job(b"", attempts_allowed=10_000)])
+    with suppress(DequeueRateLimited):
+        while True:
+            jobs = place.client.dequeue(DequeueRequest(queue, 1, wait_ms=5_000))
+            place.client.ack(queue, [], [Ack(job.descriptor, retry_delay_ms=100) for job in jobs])
+    shown = visitor.text(path)
+    assert "Paused by @breaker" in shown
+    assert "attempts failed in 1h; one job is tried every 1d until one succeeds." in shown
+    assert "hands out jobs again" in visitor.press(path, f"{path}/resume")
+    assert settings(place, queue)["paused"] == "false"
 
 
 def test_a_pause_for_all_queues_is_lifted_for_one(place: Place, visitor: Visitor, queue: str) -> None:

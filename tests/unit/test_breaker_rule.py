@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from pinlater.backends.base import KvEntry
+from pinlater.config import ConfigInvalid
 from pinlater.metrics import Metrics
 from pinlater.queues.breaker_counts import LATE_MS, AttemptCounts, counts_of_all, reached
 from pinlater.queues.breaker_rule import BreakerRule, FailureShare, Tally
+from pinlater.queues.file import QueueFile
 from pinlater.queues.settings import BY_NAME
 
 NOW_MS = 1_790_000_000_000
@@ -203,3 +207,14 @@ def test_an_entry_of_another_version_is_passed_over() -> None:
     good = counts_of((0, 4, 4))
     assert tally_of({"other/0": KvEntry(b"\x00not json", 1, NOW_MS)}, good) == Tally(4, 4)
     assert tally_of({"other/0": KvEntry(b'{"mail": "later"}', 1, NOW_MS)}, good) == Tally(4, 4)
+
+
+def test_a_file_of_queue_settings_may_have_one(tmp_path: Path) -> None:
+    path = tmp_path / "queues.toml"
+    path.write_text('[defaults]\npause_on_failures = "50%/4/1m/30s"\n[queues.sms]\npause_on_failures = "none"\n')
+    layers = QueueFile(path).layers
+    assert layers.defaults["pause_on_failures"] == RULE
+    assert layers.queues["sms"]["pause_on_failures"] is None
+    path.write_text('[defaults]\npause_on_failures = "50%"\n')
+    with pytest.raises(ConfigInvalid, match="SHARE%/ATTEMPTS/WINDOW/PROBE"):
+        QueueFile(path)
