@@ -280,7 +280,9 @@ def pause(
 
 
 @click.command(
-    help=f"""Hand out jobs of a queue again, whoever paused it, an operator or its circuit breaker.
+    help=f"""Hand out jobs of a queue again, whoever paused it.
+
+    That may be an operator or its circuit breaker.
 
     Where a file or the settings for all queues say that it is paused, it is set otherwise for this queue.
 

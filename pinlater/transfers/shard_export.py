@@ -8,7 +8,15 @@ from contextlib import aclosing
 from typing import BinaryIO
 
 from pinlater.backends.base import PerQueue, Retention, Shard
-from pinlater.backends.store_transfer import EXTENDED, IMPORTING, ExportBlock, StoreFacts, StoreTransfer, transfer_of
+from pinlater.backends.store_transfer import (
+    EXTENDED,
+    IMPORTING,
+    REFERENCES,
+    ExportBlock,
+    StoreFacts,
+    StoreTransfer,
+    transfer_of,
+)
 from pinlater.bodies.object_store import ObjectStore
 from pinlater.clock import Clock
 from pinlater.errors import StoreRefused
@@ -42,7 +50,7 @@ class ShardExport:
             await self._settle()
         jobs = await self._transfer.job_count()
         is_whole = self._tiers is not None
-        level = min(facts.level, EXTENDED) if is_whole else facts.level
+        level = EXTENDED if is_whole and facts.level == REFERENCES else facts.level
         return ExportHeader(
             *(facts.token or secrets.token_hex(8), facts.shard_id, facts.store_id, level, self._clock.now_ms()),
             *(jobs, is_whole, format_of(level)),

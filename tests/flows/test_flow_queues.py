@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from pinlater.cluster.lease import TAGS
 from pinlater.errors import PinLaterError, RequestInvalid, TagsNotSupported, TagsNotYet
 from pinlater.flows import keeper
 from pinlater.flows.item_jobs import ITEM_HEADER, envelope
@@ -76,11 +75,11 @@ async def test_jobs_of_items_have_the_tags_of_their_stage(service: AsyncService)
 async def test_no_item_waits_for_a_tag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: PinLaterError) -> None:
     """As beside a server of a version before, and on a store that keeps none."""
 
-    def refuse(homes: FixedHomes, feature: str = "") -> None:
-        if feature == TAGS:
+    def refuse(homes: FixedHomes, jobs: Sequence[ExtendedJob]) -> None:
+        if any(job.tags for job in jobs):
             raise error
 
-    monkeypatch.setattr(FixedHomes, "check", refuse)
+    monkeypatch.setattr(FixedHomes, "check_jobs", refuse)
     async with flow_stand(tmp_path) as at:
         service = at.at.service
         tagged = replace(ROOT, tags=("tenant:7",))
