@@ -155,12 +155,7 @@ class ServerProcess:
         self._stats = stats = StatsCollector(
             shards, queues, membership, clock, metrics, config.stats_interval_ms, priorities=priorities
         )
-        homes = ClusterHomes(
-            shards,
-            queues.entries,
-            clock,
-            membership.unaware_of,
-        )
+        homes = ClusterHomes(shards, queues.entries, clock, membership.unaware_of)
         self._homes_change = HomesChange(shards, queues, membership, homes, clock)
         self._blocked_chains = BlockedChains(
             shards,

@@ -251,6 +251,13 @@ REASONS: tuple[Reason, ...] = (
         remedy="Send it again after the time that the error gives, or `pinlater queue set-rate QUEUE 100/s`.",
     ),
     Reason(
+        name="REPLACE_RULES_NOT_YET",
+        error=errors.ReplaceRulesNotYet,
+        meaning="A live server of the cluster is of a version that does not know `replaceRunning` and "
+        "`replaceWithinMillis`. Nothing was stored.",
+        remedy="Upgrade all servers; until then enqueue without the two.",
+    ),
+    Reason(
         name="REQUEST_INVALID",
         error=errors.RequestInvalid,
         meaning="A field of the request has a value that is not allowed; the message names it, and what is allowed. "

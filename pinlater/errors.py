@@ -37,6 +37,7 @@
     │   │   ├── TagsNotYet        502       TAGS_NOT_YET       a server of the cluster does not know tags yet
     │   │   ├── GroupsNotYet      502       GROUPS_NOT_YET     a server of the cluster does not know groups yet
     │   │   ├── BreakersNotYet    502       BREAKERS_NOT_YET   a server of the cluster knows no circuit breakers yet
+    │   │   ├── ReplaceRulesNotYet 502      REPLACE_RULES_NOT_YET  a server does not know successors of running jobs yet
     │   │   └── StoreFull         502       NOTHING_STORED     the store lacks room for the write
     │   └── OutcomeUnknown        502       OUTCOME_UNKNOWN    the call may or may not have been carried out
     ├── FlowsUnavailable          UNKNOWN   FLOWS_UNAVAILABLE  retryable: the database of flows cannot be reached
@@ -386,6 +387,10 @@ class GroupsNotYet(NothingStored):
 
 class BreakersNotYet(NothingStored):
     reason = "BREAKERS_NOT_YET"
+
+
+class ReplaceRulesNotYet(NothingStored):
+    reason = "REPLACE_RULES_NOT_YET"
 
 
 class StoreFull(NothingStored):

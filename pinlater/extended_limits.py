@@ -20,10 +20,12 @@ from pinlater.model import (
     Job,
     KeyRef,
     OnDuplicate,
+    ReplaceRunning,
 )
 
-MAX_DEDUPE_FOR_MS = 3_650 * 86_400_000
-_KEEP, _REJECT = OnDuplicate.KEEP, OnDuplicate.REJECT  # looking a member up is a call
+MAX_DEDUPE_FOR_MS = MAX_REPLACE_WITHIN_MS = 3_650 * 86_400_000
+_KEEP, _REPLACE, _REJECT = OnDuplicate.KEEP, OnDuplicate.REPLACE, OnDuplicate.REJECT  # looking a member up is a call
+_KEEP_RUNNING = ReplaceRunning.KEEP
 _PLAIN_FIELDS = tuple(each.name for each in fields(Job))
 
 
@@ -54,6 +56,8 @@ def _checked(job: ExtendedJob, max_claim_timeout_ms: int) -> ExtendedJob:
         key_text("dedupeKey", job.dedupe_key)
     elif job.on_duplicate is not _KEEP:
         raise RequestInvalid.of("onDuplicate", job.on_duplicate.name, "KEEP, of a job without a dedupeKey")
+    if job.replace_running is not _KEEP_RUNNING or job.replace_within_ms is not None:
+        _check_replace_rules(job)
     if job.serialize_key:
         key_text("serializeKey", job.serialize_key)
     if job.send_id:
@@ -73,6 +77,16 @@ def _checked(job: ExtendedJob, max_claim_timeout_ms: int) -> ExtendedJob:
     if timeout_ms == job.claim_timeout_ms and expires_at_ms == job.expires_at_ms:
         return job
     return replace(job, claim_timeout_ms=timeout_ms, expires_at_ms=expires_at_ms)
+
+
+def _check_replace_rules(job: ExtendedJob) -> None:
+    if job.on_duplicate is not _REPLACE:
+        given = "replaceWithinMillis" if job.replace_running is _KEEP_RUNNING else "replaceRunning"
+        allowed = f"REPLACE, with a dedupeKey, where {given} is given"
+        raise RequestInvalid.of("onDuplicate", job.on_duplicate.name, allowed)
+    within_ms = job.replace_within_ms
+    if within_ms is not None and not 1 <= within_ms <= MAX_REPLACE_WITHIN_MS:
+        raise RequestInvalid.of("replaceWithinMillis", within_ms, f"1 to {MAX_REPLACE_WITHIN_MS}")
 
 
 def _refuse_unsafe(jobs: Sequence[ExtendedJob]) -> None:

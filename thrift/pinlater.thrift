@@ -52,10 +52,20 @@ enum CancelMode {
 enum OnDuplicate {
   /** Nothing is stored, and the answer names the job that stands. */
   KEEP = 0,
-  /** A PENDING job gets the new body, run_after and attempts; any other is kept. */
+  /** A PENDING job gets the new body, run_after and attempts; of one IN_PROGRESS replaceRunning decides. */
   REPLACE = 1,
   /** ENQUEUE_REJECTED, reason DUPLICATE; only in a request of one job. */
   REJECT = 2,
+}
+
+/** What REPLACE does where the job that has the dedupeKey is IN_PROGRESS, and no newer one waits behind it yet. */
+enum ReplaceRunning {
+  /** The running job is kept, and nothing is stored. */
+  KEEP = 0,
+  /** The new job is stored as the successor: it waits until the running one has ended. */
+  ENQUEUE = 1,
+  /** The same, and the running job is asked to stop. */
+  CANCEL = 2,
 }
 
 /** The outcome of one job of an enqueue. */
@@ -177,6 +187,13 @@ struct PinLaterJob {
   106: optional i64 expiresAtMillis,
   /** Up to 10 texts of 1 to 64 bytes, by which jobs are found; none twice, and no control characters. */
   107: optional list<string> tags,
+  /** Only with onDuplicate REPLACE. */
+  108: optional ReplaceRunning replaceRunning,
+  /**
+   * Only with onDuplicate REPLACE, 1 or more: so long after its first enqueue a job may be postponed by replacements;
+   * a later runAfterTimestampMillis becomes that time.
+   */
+  109: optional i64 replaceWithinMillis,
   /** 1 to 255 bytes, no control characters: the groups of a queue, as its tenants, have fair shares of its hand-outs. */
   110: optional string group,
 }
@@ -497,7 +514,10 @@ struct PinLaterJobInfo {
   /** FAILED because it was to stop. */
   109: optional bool cancelled,
   110: optional JobProgress progress,
-  /** The first job of its serializeKey, while it is not this one; "?" where the caller may not read its queue. */
+  /**
+   * The first job of its serializeKey, while it is not this one ("?" where the caller may not read its queue); or the
+   * running job of its dedupeKey, whose successor it is.
+   */
   111: optional string waitsFor,
   112: optional i64 expiresAtMillis,
   113: optional i32 claimTimeoutMillis,
@@ -517,6 +537,8 @@ struct PinLaterJobInfo {
   120: optional list<PinLaterLogLine> logLines,
   121: optional list<string> tags,
   122: optional string group,
+  /** The newer job that waits until this one, which is IN_PROGRESS, has ended: it has the same dedupeKey. */
+  123: optional string successor,
 }
 
 struct PinLaterGetJobCountRequest {
@@ -1615,7 +1637,7 @@ enum HoldReason {
   SHARD_OUT = 1,
   /** Its time is still to come. */
   NOT_DUE = 2,
-  /** Another job of its serialize key is before it. */
+  /** Another job of its serialize key is before it, or one of its dedupe key runs. */
   BEHIND_JOB = 3,
   PAUSED = 4,
   MAX_IN_PROGRESS = 5,

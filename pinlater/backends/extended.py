@@ -57,7 +57,8 @@ class Offer:
     `mark`: the job is the firing of a schedule for one time; `schedule` is the name of its config entry, and marks,
     ASCII of one length, follow one another as their times do. Where a firing with that mark or a higher one was stored
     here before, it is KEPT, with a descriptor of "", also with `only_if_known`. The highest mark of a schedule (see
-    `last_firings`) goes with the tombstone of its config entry.
+    `last_firings`) goes with the tombstone of its config entry. `is_emptied`: the shard is being emptied, so a job that
+    runs here gets no successor. `by`: who enqueues, in whose name a running job is asked to stop.
     """
 
     job: ExtendedJob
@@ -67,6 +68,8 @@ class Offer:
     behind: str = ""
     schedule: str = ""
     mark: str = ""
+    is_emptied: bool = False
+    by: str = ""
 
 
 class OfferOutcome(IntEnum):
@@ -87,6 +90,9 @@ class OfferOutcome(IntEnum):
     DIFFERENT = 6
     """REPLACE, with another priority than the PENDING job that stands. Nothing was changed."""
 
+    RUNS_HERE = 7
+    """`is_emptied`, and the job that would get a successor runs here. Nothing was stored."""
+
 
 class Offered(NamedTuple):
     """What became of an offer, and the job that stands now. `ready_at_ms`: when that job may be handed out, where this
@@ -96,6 +102,26 @@ class Offered(NamedTuple):
     outcome: OfferOutcome
     descriptor: str = ""
     ready_at_ms: int | None = None
+
+
+class KeyHolder(NamedTuple):
+    """The job that a key names, and its successor: the newer job of the dedupe key that waits for its end; "": none."""
+
+    descriptor: str
+    successor: str = ""
+
+
+def replaced_due_ms(wanted_ms: int, within_ms: int | None, created_at_ms: int, due_ms: int) -> int:
+    """When a job is due that is replaced by one with that run_after. `within_ms` bounds how far it is postponed,
+    counted from its first enqueue; one that stands later already stays where it is, or goes where the newer one wants
+    it sooner.
+
+    >>> replaced_due_ms(9_000, None, 1_000, 5_000), replaced_due_ms(9_000, 6_000, 1_000, 5_000)
+    (9000, 7000)
+    >>> replaced_due_ms(9_000, 2_000, 1_000, 5_000), replaced_due_ms(4_000, 2_000, 1_000, 5_000)
+    (5000, 4000)
+    """
+    return wanted_ms if within_ms is None else min(wanted_ms, max(created_at_ms + within_ms, due_ms))
 
 
 class KeyWindow(NamedTuple):
@@ -131,6 +157,12 @@ class JobEnd:
         and in any case names the job until that is removed. It counts before that time, not at it. A job that is
         removed otherwise than by `prune` takes its entry with it; `prune`, and an ack that does not keep the job, leave
         the entry until its window has passed. A later job of the key, also one that is retried, takes the entry over.
+      * Successor: where a newer job of the dedupe key waits for a running one, the key is that job's from the end on,
+        and no window of the one that ended counts. It goes from WAITING to PENDING as the next one of a chain does,
+        unless it waits in a chain itself. While it waits, the running job does not go back to PENDING: a failed ack
+        with attempts left, an expired or released claim, a requeue or a checkpoint that would send it there ends it as
+        CANCELLED. A last or permanent failure is FAILED all the same. A successor that ends or is removed while it
+        waits leaves the running job as it was before.
       * Send id: its entry stands until SEND_ID_KEPT_MS after the end, also after a removal. A retry while it
         stands lets it stand until the next end.
       * A job that was to stop (`cancel` with `by`) and does not end as SUCCEEDED ends as CANCELLED: also where it would

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pinlater.backends.extended import Barrier, BlockedChain, KeyWindow, Offer, Offered
+from pinlater.backends.extended import Barrier, BlockedChain, KeyHolder, KeyWindow, Offer, Offered
 from pinlater.backends.operations import StorePart, operation
 from pinlater.backends.requests import JobKey
 from pinlater.model import KeyRef
@@ -26,17 +26,21 @@ class KeyStore(StorePart):
         the outcome and descriptor of the first time, and changes nothing; of an offer that was KEPT or REPLACED this is
         remembered for SEND_ID_KEPT_MS, of any other that stored nothing it is not. Else a dedupe key that is taken
         decides by `on_duplicate`; keys are unique per queue and serialize key, so one with another serialize key (or
-        none) is another key. REPLACE sets body, run_after (None: now) and both numbers of attempts, of what is PENDING
-        or WAITING, and nothing else of the job but `updated_at_ms`. Else the job is stored: PENDING, or WAITING where
-        its serialize key has a live job here already. Its tags go with it, when it is removed. A store that keeps no
-        tags raises TagsNotSupported, and then nothing is stored. The first extended job of a store raises its version:
-        processes of older versions, which would misread it, cannot open it any more. QueueNotFound, and then nothing is
-        stored.
+        none) is another key. REPLACE sets body, run_after (None: now; see `replaced_due_ms`) and both numbers of
+        attempts, of what is PENDING or WAITING, and nothing else of the job but `updated_at_ms`. Of a key whose job is
+        IN_PROGRESS that is the successor, where there is one. Where there is none, `replace_running` decides: KEEP
+        keeps, anything else stores the job as the successor, WAITING until the running one has ended (see JobEnd), and
+        a line in the status of that one says so. With CANCEL the running job is asked to stop, in the name of `by`,
+        whether or not the successor is new. Else the job is stored: PENDING, or WAITING where its serialize key has a
+        live job here already. Its tags go with it, when it is removed. A store that keeps no tags raises
+        TagsNotSupported, and then nothing is stored. The first extended job of a store raises its version, and so does
+        the first successor: processes of older versions, which would misread them, cannot open it any more.
+        QueueNotFound, and then nothing is stored.
         """
 
     @operation(reads=True, optional=True)
-    async def find_keys(self, queue: str, keys: Sequence[KeyRef]) -> list[str | None]:
-        """The descriptor of each key's job here (see KeyRef), whether or not it is kept; None where there is none."""
+    async def find_keys(self, queue: str, keys: Sequence[KeyRef]) -> list[KeyHolder | None]:
+        """Each key's job here (see KeyRef), whether or not it is kept, and its successor; None where there is none."""
         return [None] * len(keys)
 
     @operation(reads=True, optional=True)

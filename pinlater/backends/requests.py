@@ -48,7 +48,7 @@ class UnrenewedClaim(NamedTuple):
 
 
 class ExpiredClaim(NamedTuple):
-    """A claim whose time is over, and what its job is like. `is_to_stop`: its end would be CANCELLED."""
+    """A claim whose time is over, and what its job is like. `is_to_stop`: it was asked to, so it ends as CANCELLED."""
 
     priority: int
     id: int

@@ -28,7 +28,7 @@ NOT_EXPORTED = frozenset({"lease", "homes"})
 
 LEASES = "lease"
 
-PLAIN, EXTENDED, REFERENCES, GROUPS = 0, 1, 2, 3
+PLAIN, EXTENDED, REFERENCES, GROUPS, SUCCESSORS = 0, 1, 2, 3, 4
 """What a store has held, which its version says in each kind of store by a number of its own."""
 
 IMPORTING, CLOSED = 1, 2
@@ -140,7 +140,7 @@ class JobMore(NamedTuple):
     """What few jobs have. `awaits_letter`: it failed and is to become a dead letter; `undelivered`: how often in a row
     nobody received it, with its attempts and run_after meanwhile; `attempts` and `log` as packed_trails.py has them;
     `place`: among those of its serialize key, 0 where nobody knows; `shows_keys`: its keys count for nothing;
-    `cancelled_by` is None where nobody asked; `tags` a line each.
+    `cancelled_by` is None where nobody asked, and "" where the job has had a successor as well; `tags` a line each.
     """
 
     awaits_letter: bool = False
@@ -191,6 +191,7 @@ class ResultRow(NamedTuple):
 class KeyRow(NamedTuple):
     """The entry of a dedupe key (with its serialize key) or of a send id. `until_ms`: None while its job is live;
     `window_ms`: how long it counts behind the end; `is_kept`: the job is there; `elsewhere`: of another shard's job.
+    `successor_id`: the job that waits for the live one of a dedupe key, 0: none.
     """
 
     queue: str
@@ -205,6 +206,8 @@ class KeyRow(NamedTuple):
     until_ms: int | None
     is_kept: bool
     elsewhere: str | None
+    successor_id: int = 0
+    successor_priority: int = 0
 
 
 class ChainRow(NamedTuple):
@@ -244,6 +247,8 @@ class TransferTotals:
             self.last_id = max(self.last_id, max(map(_ID, block.rows)))
         elif block.kind == "chain":
             self.waiting += sum(row[-1] for row in block.rows)
+        elif block.kind == "key":
+            self.waiting += sum(_waits_alone(KeyRow(*row)) for row in block.rows)
 
     def check_counts(self, found: Mapping[str, Mapping[int, int]]) -> None:
         """StoreRefused where a store does not have the jobs that it took, by queue and number of their state."""
@@ -260,7 +265,7 @@ class TransferTotals:
         waiting = sum(counts[_STATE_NAMES[StoredState.WAITING]] for counts in self.jobs.values())
         if waiting != self.waiting:
             raise StoreRefused(
-                f"{waiting} jobs wait for others of their serialize keys, and {self.waiting} of these are in order: "
+                f"{waiting} jobs wait for others of their keys, and {self.waiting} of these are in order: "
                 "was a queue deleted at this moment? Export again"
             )
 
@@ -273,6 +278,11 @@ class TransferTotals:
         found = json.loads(text)
         jobs = {queue: Counter(counts) for queue, counts in found["jobs"].items()}
         return cls(Counter(found["rows"]), jobs, found["waiting"], found["last_id"])
+
+
+def _waits_alone(key: KeyRow) -> bool:
+    """Whether the key has a successor that waits in no chain."""
+    return key.successor_id > 0 and not key.serialize_key
 
 
 _ID, _QUEUE_AND_STATE = itemgetter(0), itemgetter(1, 2)

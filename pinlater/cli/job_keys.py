@@ -23,6 +23,7 @@ from pinlater.model import (
     JobInfo,
     KeyRef,
     OnDuplicate,
+    ReplaceRunning,
 )
 
 _KEPT = "kept"
@@ -53,6 +54,8 @@ def extended_job_options(command: Callable[..., Any]) -> Callable[..., Any]:
         dedupe_key: str,
         serialize_key: str,
         on_duplicate: str | None,
+        replace_running: str | None,
+        replace_within: int | None,
         dedupe_for: int | None,
         expires: int | None,
         claim_timeout: int | None,
@@ -63,6 +66,8 @@ def extended_job_options(command: Callable[..., Any]) -> Callable[..., Any]:
         if not dedupe_key and (on_duplicate is not None or dedupe_for is not None):
             raise click.UsageError("--on-duplicate and --dedupe-for need --dedupe-key")
         choice = OnDuplicate[(on_duplicate or "keep").upper()]
+        if choice is not OnDuplicate.REPLACE and (replace_running is not None or replace_within is not None):
+            raise click.UsageError("--replace-running and --replace-within need --on-duplicate replace")
         job = ExtendedJob(
             b"",
             dedupe_key=dedupe_key,
@@ -73,11 +78,14 @@ def extended_job_options(command: Callable[..., Any]) -> Callable[..., Any]:
             expires_at_ms=expires,
             tags=tags,
             group=group,
+            replace_running=ReplaceRunning[(replace_running or "keep").upper()],
+            replace_within_ms=replace_within,
         )
         command(extended_job=None if job == ExtendedJob(b"") else job, **options)
 
     decorated: Callable[..., Any] = with_extended
     words = [each.name.lower() for each in OnDuplicate]
+    of_running = [each.name.lower() for each in ReplaceRunning]
     for option in (
         click.option(
             "--group",
@@ -102,6 +110,20 @@ def extended_job_options(command: Callable[..., Any]) -> Callable[..., Any]:
             type=_window,
             metavar="DURATION",
             help="How long the key holds after the job's end; kept: as long as the job is kept. [default: 0]",
+        ),
+        click.option(
+            "--replace-within",
+            type=duration_option,
+            metavar="DURATION",
+            help="With --on-duplicate replace: the longest that a job is postponed, from its first enqueue on. "
+            "[default: no bound]",
+        ),
+        click.option(
+            "--replace-running",
+            type=click.Choice(of_running),
+            shell_complete=one_of(*of_running),
+            help="With --on-duplicate replace: keep the job that runs, enqueue this one behind it, or also ask that "
+            "one to stop. [default: keep]",
         ),
         click.option(
             "--on-duplicate",

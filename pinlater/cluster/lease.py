@@ -47,7 +47,13 @@ FLOW_RETRIES = "flow_retries"
 BREAKERS = "breakers"
 """Queues that are paused while their circuit breaker is open."""
 
-KNOWS = (DASHED_NAMES, KEYS, FLOWS, BOTH_PASSES, REPLAYED_JOBS, TAGS, FLOW_RETRIES, GROUPS, BREAKERS)
+REPLACE_RULES = "replace_rules"
+"""Successors of running jobs, and the bound of what replacements may postpone."""
+
+KNOWS = (
+    *(DASHED_NAMES, KEYS, FLOWS, BOTH_PASSES, REPLAYED_JOBS, TAGS, FLOW_RETRIES),
+    *(GROUPS, BREAKERS, REPLACE_RULES),
+)
 """What earlier versions take for a mistake: nobody begins with it before every live process says that it knows it.
 
 Upgrades go from versions that know dashes and flows, so these two are asked for no more; those versions look for them.

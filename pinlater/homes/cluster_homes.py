@@ -20,8 +20,17 @@ import structlog
 
 from pinlater.backends.base import ConfigEntry
 from pinlater.clock import Clock
-from pinlater.cluster.lease import GROUPS, KEYS, TAGS
-from pinlater.errors import GroupsNotYet, HomeMoving, HomeOut, KeysNotYet, NothingStored, PinLaterError, TagsNotYet
+from pinlater.cluster.lease import GROUPS, KEYS, REPLACE_RULES, TAGS
+from pinlater.errors import (
+    GroupsNotYet,
+    HomeMoving,
+    HomeOut,
+    KeysNotYet,
+    NothingStored,
+    PinLaterError,
+    ReplaceRulesNotYet,
+    TagsNotYet,
+)
 from pinlater.model import ExtendedJob, ScheduleChange, new_version
 from pinlater.queues.replication import ConfigReplicator
 from pinlater.shards.handle import ShardHandle
@@ -41,12 +50,11 @@ BEGIN_TRIES, BEGIN_PAUSE_S = 20, 0.05
 """Of making the first record, while another process does the same."""
 
 CHECKED_FOR_MS = 1_000
-_NOT_YET: dict[str, type[NothingStored]] = {KEYS: KeysNotYet, TAGS: TagsNotYet, GROUPS: GroupsNotYet}
 _SHOWN = 5
 
 
 class ClusterHomes:
-    """Satisfies shards.keys.key_router.Homes. `unaware_of` names the live processes that do not know a feature."""
+    """Satisfies shards.keys.key_router.Homes. `unaware_of`: the live processes that lack one of `lease.KNOWS`."""
 
     def __init__(
         self,
@@ -78,23 +86,26 @@ class ClusterHomes:
         return self._table
 
     def check(self) -> None:
-        self._check(KEYS)
+        self._check(KEYS, "keys", KeysNotYet)
 
     def check_jobs(self, jobs: Sequence[ExtendedJob | ScheduleChange]) -> None:
         if any(job.tags for job in jobs):
-            self._check(TAGS)
+            self._check(TAGS, "tags", TagsNotYet)
         if any(job.group for job in jobs):
-            self._check(GROUPS)
+            self._check(GROUPS, "groups", GroupsNotYet)
 
-    def _check(self, feature: str) -> None:
+    def check_replace_rules(self) -> None:
+        self._check(REPLACE_RULES, "replaceRunning or replaceWithinMillis", ReplaceRulesNotYet)
+
+    def _check(self, feature: str, what: str, error: type[NothingStored]) -> None:
         now_ms, checked_ms = self._clock.now_ms(), self._checked_ms.get(feature)
         if checked_ms is not None and 0 <= now_ms - checked_ms < CHECKED_FOR_MS:
             return
         unaware = self._unaware_of(feature)
         if unaware:
             some = ", ".join(unaware[:_SHOWN])
-            raise _NOT_YET[feature](
-                f"servers of an earlier version are running, which do not know {feature}: {some}; jobs with {feature} "
+            raise error(
+                f"servers of an earlier version are running, which do not know {what}: {some}; jobs with {what} "
                 "are taken when all are of this version",
                 retry_after_ms=1_000,
             )

@@ -55,6 +55,19 @@ Status = Annotated[str, Meta(description=f"A job's status keeps {MAX_STATUS_CHAR
 StateWord = Literal["pending", "in_progress", "succeeded", "failed"]
 ActionWord = Literal["retry", "delete", "cancel", "replay"]
 OnDuplicateWord = Literal["keep", "replace", "reject"]
+ReplaceRunningWord = Annotated[
+    Literal["keep", "enqueue", "cancel"],
+    Meta(description="With `on_duplicate` replace: what becomes of a job that runs."),
+]
+ReplaceWithin = Annotated[
+    int,
+    Meta(
+        ge=1,
+        le=MAX_TIME_MS,
+        description="Milliseconds. With `on_duplicate` replace: the longest that a job is postponed, from its first "
+        "enqueue on.",
+    ),
+]
 Descriptor = Annotated[str, Meta(description="The name of a job, as an enqueue or a dequeue gave it.")]
 ClaimDescriptor = Annotated[str, Meta(description="The name of a claim, as the dequeue gave it.")]
 Fraction = Annotated[float, Meta(description="Below 0 is 0, and above 1 is 1.")]
@@ -121,6 +134,8 @@ class JobForm(CalledForm):
     expires_at_ms: Time | None = None
     tags: Tags = []
     group: Group = ""
+    replace_running: ReplaceRunningWord = "keep"
+    replace_within_ms: ReplaceWithin | None = None
 
     def made(self, at: str = "") -> Job:
         """RequestInvalid."""

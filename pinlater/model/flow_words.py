@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pinlater.model.jobs import ClaimOutcome, DequeuedJob
+from pinlater.model.job_rules import ClaimOutcome
+from pinlater.model.jobs import DequeuedJob
 from pinlater.model.word_enum import WordEnum
 
 

@@ -14,6 +14,15 @@ from typing import ClassVar, NamedTuple
 
 from pinlater.model.callers import Caller, holder_of
 from pinlater.model.connection_ref import ConnectionRef
+from pinlater.model.job_rules import (
+    AckOutcome,
+    CancelOutcome,
+    ClaimOutcome,
+    EnqueueOutcome,
+    HeartbeatOutcome,
+    OnDuplicate,
+    ReplaceRunning,
+)
 from pinlater.model.trail import JobAttempt, JobProgress, LogLine
 from pinlater.model.word_enum import WordEnum
 from pinlater.model.workers import NumberedCommand, WorkerReport
@@ -39,96 +48,6 @@ class JobState(WordEnum):
     IN_PROGRESS = 1
     SUCCEEDED = 2
     FAILED = 3
-
-
-class CancelOutcome(WordEnum):
-    """The outcome of one job of a cancel call. The numbers are those of the wire contract."""
-
-    CANCELLED = 0
-    IN_PROGRESS = 1
-    ENDED = 2
-    NOT_FOUND = 3
-    REQUESTED = 4
-    """It is in progress, and its worker is asked to stop."""
-
-
-class ClaimOutcome(WordEnum):
-    """The outcome of one job that a claim named. The numbers are those of the stores."""
-
-    CLAIMED = 0
-    NOT_DUE = 1
-    """Its run_after is yet to come."""
-
-    BEHIND = 2
-    """Another job of its serialize key is before it, whatever its run_after is."""
-
-    IN_PROGRESS = 3
-    ENDED = 4
-    """Or its expiry has passed, whether or not maintenance has ended it yet."""
-
-    NOT_FOUND = 5
-    LIMITED = 6
-    """It is eligible, and the quota of its queue leaves no room."""
-
-
-class AckOutcome(WordEnum):
-    """The outcome of one ack. The numbers are those of the wire contract, and of the stores."""
-
-    IGNORED = 0
-    """Nothing was changed: the job was not in progress, not under the claim given, or not there."""
-
-    SUCCEEDED = 1
-    RETRIED = 2
-    FAILED = 3
-    UNKNOWN = 4
-    """No store says this. Who carried it out does not tell, or an earlier copy of this very ack may have come first."""
-
-    CANCELLED = 5
-    """FAILED for good, since it was to stop."""
-
-
-class OnDuplicate(WordEnum):
-    """The rule of an enqueue whose dedupe key is taken. The numbers are those of the wire contract."""
-
-    KEEP = 0
-    """Nothing is stored; the answer is the descriptor of the job that stands."""
-
-    REPLACE = 1
-    """A PENDING job gets the new body, run_after and attempts; any other is kept."""
-
-    REJECT = 2
-    """EnqueueRejected, reason DUPLICATE; for requests of one job."""
-
-
-class EnqueueOutcome(WordEnum):
-    """The outcome of one job of an enqueue. The numbers are those of the wire contract."""
-
-    STORED = 0
-    KEPT = 1
-    REPLACED = 2
-
-
-class HeartbeatOutcome(WordEnum):
-    """The outcome of one heartbeat. The numbers are those of the wire contract."""
-
-    OK = 0
-    LOST = 1
-    CANCEL = 2
-    """As OK, and the job is to stop."""
-
-    UNREACHABLE = 3
-    """Its shard cannot be asked now. No store says this."""
-
-
-class RescheduleOutcome(WordEnum):
-    """The outcome of one job of a reschedule. The numbers are those of the wire contract."""
-
-    RESCHEDULED = 0
-    IN_PROGRESS = 1
-    ENDED = 2
-    NOT_FOUND = 3
-    CHANGED = 4
-    """It was updated at another time than the one named."""
 
 
 Shown = tuple[str | None, str | None, str | None, str | None, tuple[str, ...] | None]
@@ -208,7 +127,8 @@ class ExtendedJob(Job):
     order in which they were enqueued. `claim_timeout_ms`: that of its claims where the dequeue names none.
     `expires_at_ms`: not handed out from then on. `send_id`: the same on each resend, which gets the first answer.
     `tags`: texts by which jobs are found, in the order given. `group`, where not "": the groups of a queue have fair
-    shares of its hand-outs (docs/fairness.md).
+    shares of its hand-outs (docs/fairness.md). `replace_running` and `replace_within_ms` are for REPLACE: what becomes
+    of a job that runs; and how long after its first enqueue replacements may postpone a job.
     """
 
     dedupe_key: str = ""
@@ -220,6 +140,8 @@ class ExtendedJob(Job):
     send_id: str = ""
     tags: Sequence[str] = ()
     group: str = ""
+    replace_running: ReplaceRunning = ReplaceRunning.KEEP
+    replace_within_ms: int | None = None
 
     @property
     def is_keyed(self) -> bool:
@@ -316,11 +238,13 @@ class JobInfo:
 
     What few jobs have is None where they do not: `result` (only where it was asked for, and is still kept), the keys,
     `cancelled` (True: FAILED because it was to stop), `progress`, `waits_for` (the first job of its serialize key,
-    while it is not this one; HIDDEN_JOB where the caller may not read that one's queue), `expires_at_ms`,
-    `claim_timeout_ms`, `cancel_requested_by`, `tags`, `group`. `dedupe_for_ms` is not on the wire. `body_stored_at`
-    says in which tier the body lies, and why (BodyReference.text, .why); None: in its shard. `body_left_out` and
-    `result_left_out` (True, or None): it was asked for, and the answer had no room for it. `attempts` and
-    `log_lines` are its trail, only where that was asked for; the lines are None for callers who may not see its body.
+    while it is not this one, HIDDEN_JOB where the caller may not read that one's queue; or the running job of its
+    dedupe key), `expires_at_ms`, `claim_timeout_ms`, `cancel_requested_by`, `tags`, `group`, `successor` (the newer job
+    that waits until this one, which runs, has ended: it has the same dedupe key). `dedupe_for_ms` is not on the wire.
+    `body_stored_at` says in which tier the body lies, and why (BodyReference.text, .why); None: in its shard.
+    `body_left_out` and `result_left_out` (True, or None): it was asked for, and the answer had no room for it.
+    `attempts` and `log_lines` are its trail, only where that was asked for; the lines are None for callers who may not
+    see its body.
     """
 
     descriptor: str
@@ -358,6 +282,7 @@ class JobInfo:
     attempts: Sequence[JobAttempt] | None = None
     log_lines: Sequence[LogLine] | None = None
     group: str | None = None
+    successor: str | None = None
 
 
 @dataclass(slots=True)

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from pinlater.errors import PinLaterError
-from pinlater.model.jobs import Ack, AckOutcome, DequeuedJob
+from pinlater.model.job_rules import AckOutcome
+from pinlater.model.jobs import Ack, DequeuedJob
 from pinlater.model.workers import WorkerReport
 
 MAX_QUEUES = 1_000

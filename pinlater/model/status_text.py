@@ -39,6 +39,14 @@ def not_replaced_status(now_ms: int) -> str:
     return f"{NOT_REPLACED}{now_ms}{NOT_REPLACED_END}"
 
 
+NEWER_WAITS, NEWER_WAITS_BEFORE_NAME, NEWER_WAITS_END = "[a newer job of its key waits from ", " on: ", "]\n"
+
+
+def newer_waits_status(now_ms: int, successor: str) -> str:
+    """The line of a job in progress that got a successor."""
+    return f"{NEWER_WAITS}{now_ms}{NEWER_WAITS_BEFORE_NAME}{successor}{NEWER_WAITS_END}"
+
+
 def job_expired_status(now_ms: int, expires_at_ms: int) -> str:
     """The line of a job that ended because its time was over before it could be handed out."""
     return f"[failed: EXPIRED at {expires_at_ms}, ended at {now_ms}]\n"

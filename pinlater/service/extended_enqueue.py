@@ -7,12 +7,20 @@ from collections.abc import Sequence
 
 from pinlater.backends.extended import Offered, OfferOutcome
 from pinlater.errors import EnqueueRejected, PinLaterError, RequestInvalid
-from pinlater.model import EnqueuedJobs, EnqueueOutcome, ExtendedJob, parse_descriptor
+from pinlater.model import (
+    EnqueuedJobs,
+    EnqueueOutcome,
+    ExtendedJob,
+    OnDuplicate,
+    ReplaceRunning,
+    RequestContext,
+    parse_descriptor,
+)
 from pinlater.queues.settings import QueueSettings
 from pinlater.service.longpoll import LongPolls
-from pinlater.service.service_context import ServiceContext
+from pinlater.service.service_context import UNKNOWN_CALLER, ServiceContext
 
-_STORED = OfferOutcome.STORED  # looking a member up is a call
+_STORED, _REPLACE = OfferOutcome.STORED, OnDuplicate.REPLACE  # looking a member up is a call
 _DEDUPLICATED = {
     OfferOutcome.KEPT: "kept",
     OfferOutcome.REPLACED: "replaced",
@@ -25,20 +33,28 @@ class ExtendedEnqueue:
 
     def __init__(self, context: ServiceContext, long_polls: LongPolls) -> None:
         self._router = context.router
+        self._who = context.who
         self._pending = context.pending
         self._metrics = context.metrics
         self._long_polls = long_polls
         self._events = context.events
 
     async def store(
-        self, queue: str, jobs: Sequence[ExtendedJob], ready: int, now_ms: int, settings: QueueSettings
+        self,
+        queue: str,
+        jobs: Sequence[ExtendedJob],
+        ready: int,
+        now_ms: int,
+        settings: QueueSettings,
+        caller: RequestContext | None,
     ) -> EnqueuedJobs:
         """Jobs that were checked, of which so many may run at once. EnqueueRejected, reason DUPLICATE; RequestInvalid
         for a REPLACE of what cannot be replaced; TagsNotYet, GroupsNotYet; errors of the router.
         """
         if any(job.tags or job.group for job in jobs):
             self._router.keys.homes.check_jobs(jobs)
-        storing = self._router.enqueue_extended(queue, jobs, now_ms)
+        by = self._who_replaces(jobs, caller) if _REPLACE in [job.on_duplicate for job in jobs] else ""
+        storing = self._router.enqueue_extended(queue, jobs, now_ms, by)
         try:
             offered = await self._long_polls.claim_behind(queue, ready, settings, storing)
         except PinLaterError as error:
@@ -56,6 +72,13 @@ class ExtendedEnqueue:
             return EnqueuedJobs(descriptors)
         _raise_refusals(jobs, offered)
         return EnqueuedJobs(descriptors, [EnqueueOutcome(outcome) for outcome in outcomes])
+
+    def _who_replaces(self, jobs: Sequence[ExtendedJob], caller: RequestContext | None) -> str:
+        """In whose name running jobs are asked to stop; "": in nobody's. ReplaceRulesNotYet."""
+        if any(job.replace_running or job.replace_within_ms is not None for job in jobs):
+            self._router.keys.homes.check_replace_rules()
+        stops = any(job.replace_running is ReplaceRunning.CANCEL for job in jobs)
+        return (self._who(caller) or UNKNOWN_CALLER) if stops else ""
 
     def _count(self, queue: str, jobs: Sequence[ExtendedJob], outcomes: Sequence[int | None]) -> None:
         """`outcomes`: of each job, or of none."""

@@ -408,9 +408,9 @@ class FlowCalls:
         outcome, job = await self._claim(queue, item.job, request)
         if outcome is ClaimOutcome.NOT_FOUND:  # jobs of keys move with the homes of these
             (moved,) = await self._router.find_keys(queue, [KeyRef(item_key(number))])
-            if moved is not None and moved != item.job:
+            if moved is not None and moved.descriptor != item.job:
                 renewed = replace(request, claim_descriptor=self._claims.next_secret(source))
-                outcome, job = await self._claim(queue, moved, renewed)
+                outcome, job = await self._claim(queue, moved.descriptor, renewed)
         if job is None:
             return Assignment(outcome)
         self._claimed(queue, [job])

@@ -109,7 +109,8 @@ class HoldReasons:
             return JobHold(descriptor, HoldReason.NOT_DUE, text, until_ms=info.run_after_ms)
         if phase is JobPhase.WAITING:
             before = "a job of a queue that you may not read" if info.waits_for == HIDDEN_JOB else info.waits_for
-            text = f"It waits for {before}, which is before it in its serialize key."
+            what = "is before it in its serialize key" if info.serialize_key else "runs under its dedupe key"
+            text = f"It waits for {before}, which {what}."
             behind = None if info.waits_for == HIDDEN_JOB else info.waits_for
             return JobHold(descriptor, HoldReason.BEHIND_JOB, text, behind=behind)
         # where it is now: a job that was moved is looked up by its first name

@@ -8,16 +8,13 @@ from functools import partial
 
 from pinlater import job_limits
 from pinlater.backends.base import JobKey, Shard
-from pinlater.backends.extended import RescheduleRequest
+from pinlater.backends.extended import KeyHolder, RescheduleRequest
 from pinlater.errors import RequestInvalid
 from pinlater.extended_limits import changed_keys
 from pinlater.model import Cancelled, CancelOutcome, JobInfo, JobState, KeyRef, RescheduleJob, RescheduleOutcome
 from pinlater.queues.settings import QueueSettings
 from pinlater.service.job_lifecycle import one_by_one, sliced
-from pinlater.service.service_context import ServiceContext
-
-_UNKNOWN = "unknown"
-"""Who asks a job to stop, where the caller does not say who it is."""
+from pinlater.service.service_context import UNKNOWN_CALLER, ServiceContext
 
 
 class NamedJobChanges:
@@ -37,7 +34,7 @@ class NamedJobChanges:
         self, queue: str, descriptors: Sequence[str], keys: Sequence[KeyRef], running: bool, who: str
     ) -> Cancelled:
         """The outcome for each descriptor and for each key, in order. With `running`, jobs in progress are asked to
-        stop, in the name of `who`.
+        stop, in the name of `who`. A key takes its job's successor along; the outcome is that of the job.
 
         KeysNotYet: a live process would not know what that means. Where a slice of `max_jobs` fails, the others are
         carried out all the same, and the error is raised then.
@@ -46,11 +43,11 @@ class NamedJobChanges:
         self._validator.amount("keys", keys)
         found = await self._router.find_keys(queue, keys) if keys else []
         outcomes = dict.fromkeys(descriptors, CancelOutcome.NOT_FOUND)
-        by_key = dict.fromkeys([each for each in found if each is not None], CancelOutcome.NOT_FOUND)
-        both = outcomes | by_key
+        of_keys = [each for holder in found if holder is not None for each in holder if each]
+        both = outcomes | dict.fromkeys(of_keys, CancelOutcome.NOT_FOUND)
         if running:
             self._router.keys.homes.check()
-        by = (who or _UNKNOWN) if running else ""
+        by = (who or UNKNOWN_CALLER) if running else ""
         most = self._validator.max_jobs
         if len(both) <= most:
             await self._cancel(queue, list(both), both, by)
@@ -60,7 +57,7 @@ class NamedJobChanges:
         await self._cancel_moved(queue, both, by)
         return Cancelled(
             {descriptor: both[descriptor] for descriptor in outcomes},
-            [CancelOutcome.NOT_FOUND if each is None else both[each] for each in found],
+            [CancelOutcome.NOT_FOUND if each is None else both[each.descriptor] for each in found],
         )
 
     async def _cancel(
@@ -127,14 +124,14 @@ class NamedJobChanges:
         self, queue: str, changes: Sequence[RescheduleJob], now_ms: int, changed: list[str]
     ) -> list[RescheduleOutcome]:
         """An outcome for each, in order; `changed` gets the descriptors of those that were rescheduled. Where a job
-        was moved to another shard, its copy there is changed.
+        was moved to another shard, its copy there is changed; of a key that has a successor, that is.
         """
         keys = [each.key for each in changes if each.key is not None]
         found = iter(await self._router.find_keys(queue, keys) if keys else ())
         outcomes = [RescheduleOutcome.NOT_FOUND] * len(changes)
         places: dict[str, list[int]] = {}
         requests: dict[str, list[RescheduleRequest]] = {}
-        descriptors = [each.descriptor if each.key is None else next(found) for each in changes]
+        descriptors = [each.descriptor if each.key is None else _newest(next(found)) for each in changes]
         for place, (each, descriptor) in enumerate(zip(changes, descriptors, strict=True)):
             ref = None if descriptor is None else self._parser.parse(descriptor)
             if ref is not None and ref.queue == queue:
@@ -194,6 +191,11 @@ class NamedJobChanges:
             if outcome is RescheduleOutcome.RESCHEDULED and each.run_after_ms is not None
         ]
         self._events.ready_at(queue, times_ms, now_ms)
+
+
+def _newest(holder: KeyHolder | None) -> str | None:
+    """Of a key's jobs the one that may be changed, where there is one: a running job stays as it is."""
+    return None if holder is None else holder.successor or holder.descriptor
 
 
 async def _cancel_on(queue: str, jobs: Sequence[JobKey], now_ms: int, by: str, shard: Shard) -> list[CancelOutcome]:

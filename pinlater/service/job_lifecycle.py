@@ -140,7 +140,7 @@ class JobLifecycle:
         ready = len(checked) - len(later_ms)
         if extended is not None:
             try:
-                return await self._extended.store(queue, extended, ready, now_ms, settings)
+                return await self._extended.store(queue, extended, ready, now_ms, settings, context)
             except (NoHealthyShards, ShardConnectionFailed) as refusal:
                 if self.overflow is None:
                     raise

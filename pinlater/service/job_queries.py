@@ -75,7 +75,8 @@ class JobQueries:
         self._validator.amount("keys", keys)
         read_keys(keys)
         found = await self._router.find_keys(queue, keys) if keys else []
-        return [None if each is None or not may_read(each.partition(":")[0]) else each for each in found]
+        named = [None if each is None else each.descriptor for each in found]
+        return [None if each is None or not may_read(each.partition(":")[0]) else each for each in named]
 
     async def until_ended(
         self, descriptors: Sequence[str], wait_ms: int, holder: str, lookup: Callable[[], Awaitable[dict[str, JobInfo]]]
@@ -340,7 +341,7 @@ def info_bytes(job: JobInfo) -> int:
         size += _bytes(job.claim_descriptor)
     progress = job.progress and job.progress.text
     keys = job.dedupe_key, job.serialize_key
-    for text in (*keys, progress, job.cancel_requested_by, job.body_stored_at, job.replayed_to):
+    for text in (*keys, progress, job.cancel_requested_by, job.body_stored_at, job.replayed_to, job.successor):
         if text is not None:
             size += _EXTENDED_BYTES + _bytes(text)
     for attempt in job.attempts or ():

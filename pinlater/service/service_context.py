@@ -39,6 +39,8 @@ class Features:
 
 
 NO_FEATURES = Features()
+UNKNOWN_CALLER = "unknown"
+"""Who asks a job to stop, where the caller does not say who it is."""
 
 
 @dataclass(frozen=True, slots=True)

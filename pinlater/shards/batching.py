@@ -20,7 +20,7 @@ import structlog
 
 from pinlater.backends.acks import Acks
 from pinlater.backends.base import NO_RULES, AckOutcome, AckRequest, ClaimRequest, EndRules, JobKey, Shard
-from pinlater.backends.extended import Offer, Offered
+from pinlater.backends.extended import KeyHolder, Offer, Offered
 from pinlater.background_tasks import BackgroundTasks
 from pinlater.errors import OutcomeUnknown, Overloaded, PinLaterError, QueueNotFound
 from pinlater.model import DequeuedJob, Job, JobInfo, KeyRef
@@ -350,7 +350,7 @@ class BatchingShard(ShardDecorator):
         self._offers: Batcher[_OfferKey, Offer, Offered] = Batcher(
             self._send_offers, _measure_offers, limits, slow_error=slow_error
         )
-        self._keys: Batcher[str, KeyRef, str | None] = Batcher(
+        self._keys: Batcher[str, KeyRef, KeyHolder | None] = Batcher(
             lambda queue, keys, _: inner.find_keys(queue, keys), _measure_keys, limits, slow_error=slow_error
         )
         self._lookups: Batcher[_LookupKey, JobKey, JobInfo | None] = Batcher(
@@ -419,7 +419,7 @@ class BatchingShard(ShardDecorator):
     def _send_offers(self, key: _OfferKey, offers: Sequence[Offer], now_ms: int) -> Coroutine[Any, Any, list[Offered]]:
         return self.inner.enqueue_extended(key[0], offers, now_ms, key[1])
 
-    def find_keys(self, queue: str, keys: Sequence[KeyRef]) -> Coroutine[Any, Any, list[str | None]]:
+    def find_keys(self, queue: str, keys: Sequence[KeyRef]) -> Coroutine[Any, Any, list[KeyHolder | None]]:
         return self._keys.call(queue, keys, 0)
 
     # -- lookups -----------------------------------------------------------------------------------------------------

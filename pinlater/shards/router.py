@@ -13,7 +13,7 @@ from heapq import merge
 from typing import Any, TypeVar
 
 from pinlater.backends.base import AckOutcome, AckRequest, ClaimRequest, EndRules, Shard
-from pinlater.backends.extended import Offered
+from pinlater.backends.extended import KeyHolder, Offered
 from pinlater.errors import (
     INVALID,
     NoHealthyShards,
@@ -112,9 +112,11 @@ class Router:
         answers(failures)
         raise AssertionError("answers() raises where there is none")
 
-    def enqueue_extended(self, queue: str, jobs: Sequence[Job], now_ms: int) -> Coroutine[Any, Any, list[Offered]]:
+    def enqueue_extended(
+        self, queue: str, jobs: Sequence[Job], now_ms: int, by: str = ""
+    ) -> Coroutine[Any, Any, list[Offered]]:
         """Jobs that have keys, and what else few jobs have; see KeyRouter.enqueue."""
-        return self.keys.enqueue(queue, jobs, now_ms)
+        return self.keys.enqueue(queue, jobs, now_ms, by=by)
 
     async def fire(self, queue: str, job: ExtendedJob, schedule: str, mark: str, now_ms: int) -> Offered:
         """The firing of a schedule, at the home of its name; KEPT, with no descriptor, where one with that mark or a
@@ -176,8 +178,8 @@ class Router:
         table = self.keys.homes.table
         return table is not None and bool(table.record.gone)
 
-    def find_keys(self, queue: str, keys: Sequence[KeyRef]) -> Coroutine[Any, Any, list[str | None]]:
-        """The descriptors of the jobs that have these keys; see KeyRouter.find_keys."""
+    def find_keys(self, queue: str, keys: Sequence[KeyRef]) -> Coroutine[Any, Any, list[KeyHolder | None]]:
+        """The jobs that have these keys; see KeyRouter.find_keys."""
         return self.keys.find_keys(queue, keys)
 
     def _none_takes_jobs(self) -> NoHealthyShards:

@@ -33,7 +33,9 @@ time, and save nothing.
 
 
 def format_of(level: int) -> int:
-    """The format of an export of a store that has held what this level says: 1 knows no groups."""
+    """The format of an export of a store that has held what this level says: 1 knows neither groups nor
+    successors.
+    """
     return 2 if level >= GROUPS else 1
 
 

@@ -36,6 +36,7 @@ from pinlater.model import (
     OnDuplicate,
     PlainAcks,
     QueueAcks,
+    ReplaceRunning,
     ReportingAck,
     RequestContext,
     WorkerCommand,
@@ -64,6 +65,7 @@ _CancelResponse = struct("CancelJobsResponse")
 _HeartbeatResponse = struct("HeartbeatJobsResponse")
 _NO_METADATA = struct("PinLaterDequeueMetadata")()
 _ON_DUPLICATE = number_reader(OnDuplicate, "onDuplicate", of_request=True)
+_REPLACE_RUNNING = number_reader(ReplaceRunning, "replaceRunning", of_request=True)
 _ACK_OUTCOMES = number_reader(AckOutcome, "outcomes")
 _ENQUEUE_OUTCOMES = number_reader(EnqueueOutcome, "outcomes")
 _CANCEL_OUTCOMES = number_reader(CancelOutcome, "outcomes")
@@ -190,6 +192,8 @@ def job_to_wire(job: Job) -> Any:
         wire.dedupe_for_ms = job.dedupe_for_ms or None
         wire.send_id = job.send_id or None
         wire.expires_at_ms = job.expires_at_ms
+        wire.replace_running = job.replace_running or None
+        wire.replace_within_ms = job.replace_within_ms
         if job.tags:
             wire.tags = list(job.tags)
         wire.group = job.group or None
@@ -246,9 +250,11 @@ def job_from_wire(job: Any) -> Job:
         or job.dedupe_for_ms
         or job.tags
         or job.group
+        or job.replace_running
+        or job.replace_within_ms is not None
     ):
         return Job(*plain)
-    return ExtendedJob(
+    read = ExtendedJob(
         *plain,
         job.dedupe_key or "",
         job.serialize_key or "",
@@ -260,6 +266,10 @@ def job_from_wire(job: Any) -> Job:
         job.tags or (),
         job.group or "",
     )
+    if job.replace_running or job.replace_within_ms is not None:
+        read.replace_running = _REPLACE_RUNNING[job.replace_running or 0]
+        read.replace_within_ms = job.replace_within_ms
+    return read
 
 
 def dequeue_from_wire(request: Any) -> DequeueRequest:

@@ -29,6 +29,7 @@ _BY_REASON: dict[str, type[PinLaterError]] = {
         errors.TagsNotYet,
         errors.GroupsNotYet,
         errors.BreakersNotYet,
+        errors.ReplaceRulesNotYet,
         errors.TagsNotSupported,
         errors.GroupsNotSupported,
         errors.OutcomeUnknown,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pinlater.backends.base import NO_RULES, ConfigEntry, EndRules, PerQueue
-from pinlater.backends.extended import Offer, Offered, OfferOutcome
+from pinlater.backends.extended import KeyHolder, Offer, Offered, OfferOutcome
 from pinlater.model import CancelOutcome, ExtendedJob, JobInfo, KeyRef, new_version
 from tests.conformance.subject import NO_BOUND, START_MS, Subject, key_of
 
@@ -44,8 +44,13 @@ async def newer_homes(subject: Subject) -> tuple[str, str]:
 
 
 async def found(subject: Subject, dedupe_key: str = "", serialize_key: str = "") -> str | None:
-    (descriptor,) = await subject.shard.find_keys(subject.queue, [KeyRef(dedupe_key, serialize_key)])
-    return descriptor
+    holder = await holder_of(subject, dedupe_key, serialize_key)
+    return None if holder is None else holder.descriptor
+
+
+async def holder_of(subject: Subject, dedupe_key: str = "", serialize_key: str = "") -> KeyHolder | None:
+    (holder,) = await subject.shard.find_keys(subject.queue, [KeyRef(dedupe_key, serialize_key)])
+    return holder
 
 
 async def stop(subject: Subject, descriptor: str, by: str = "ops") -> CancelOutcome:

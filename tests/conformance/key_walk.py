@@ -8,7 +8,7 @@ from random import Random
 
 from pinlater.backends.base import NO_RULES, AckRequest, DeadLetterTarget, EndRules, PerQueue
 from pinlater.backends.extended import Offer, OfferOutcome, RescheduleRequest
-from pinlater.model import WHILE_KEPT, DequeuedJob, JobInfo, JobState, OnDuplicate
+from pinlater.model import WHILE_KEPT, DequeuedJob, JobInfo, JobState, OnDuplicate, ReplaceRunning
 from tests.conformance.extended_subject import offer_all, offer_of, stop
 from tests.conformance.subject import Subject, key_of
 from tests.queues import drop_queue, make_queue
@@ -39,14 +39,24 @@ class KeyWalk:
         await OPERATIONS[name][1](self, subject)
 
     async def check(self) -> None:
-        """No key has two live jobs; of each chain the earliest is the first, and nothing else is handed out.
+        """No key has two live jobs, but for a running one and its successor; of each chain the earliest is the first,
+        and nothing else is handed out.
 
         Dead letters have their keys as history only.
         """
         letters = self.subjects[-1].queue
         live = [(queue, job) for queue, job in await self._live() if not (queue == letters and job.origin)]
-        keys = Counter((queue, job.serialize_key, job.dedupe_key) for queue, job in live if job.dedupe_key)
+        followed = {job.successor: job for _, job in live if job.successor}
+        named = {job.descriptor: job for _, job in live}
+        assert followed.keys() <= named.keys()
+        for successor, running in followed.items():
+            assert running.state is JobState.IN_PROGRESS
+            assert named[successor].waits_for
+        alone = [(queue, job) for queue, job in live if job.descriptor not in followed]
+        keys = Counter((queue, job.serialize_key, job.dedupe_key) for queue, job in alone if job.dedupe_key)
         assert all(count == 1 for count in keys.values()), keys
+        waiting = {job.descriptor for _, job in live if job.waits_for and not job.serialize_key}
+        assert waiting <= followed.keys()
         self._note_places(live)
         for key in CHAINS:
             chain = [job for _, job in live if job.serialize_key == key]
@@ -126,6 +136,9 @@ class KeyWalk:
             serialize_key=pick(["", *CHAINS]),
             dedupe_key=dedupe_key,
             on_duplicate=pick(list(OnDuplicate)) if dedupe_key else OnDuplicate.KEEP,
+            replace_running=pick(list(ReplaceRunning)),
+            replace_within_ms=pick([None, 10_000]),
+            by="walker",
             dedupe_for_ms=pick([0, 0, 5_000, WHILE_KEPT]) if dedupe_key else 0,
             send_id=pick(["", "", "", "", f"send {self.random.randint(0, 60)}"]),
             expires_at_ms=self._rarely_after(now_ms),

@@ -17,7 +17,7 @@ from pinlater.backends.extended import (
     OfferOutcome,
     RescheduleRequest,
 )
-from pinlater.model import WHILE_KEPT, ExtendedJob, KeyRef, OnDuplicate
+from pinlater.model import WHILE_KEPT, ExtendedJob, KeyRef, OnDuplicate, ReplaceRunning
 from tests.conformance import machine_base as base
 from tests.conformance.machine_base import Held, MachineBase, Named, given
 from tests.conformance.subject import key_of
@@ -45,6 +45,8 @@ new_offers = st.builds(
         expires_at_ms=st.one_of(st.none(), st.none(), st.integers(1, 30)),
         send_id=st.sampled_from(["", "", "", "s", "t"]),
         tags=st.sampled_from([(), (), ("t",), ("t", "ü🦆"), ("u",)]),
+        replace_running=st.sampled_from(ReplaceRunning),
+        replace_within_ms=st.sampled_from([None, None, 1, 6]),
     ),
     slot=st.just(0),
     only_if_known=st.sampled_from([False, False, False, True]),
@@ -52,6 +54,8 @@ new_offers = st.builds(
     behind=st.sampled_from(["", "", "", "b2"]),
     schedule=st.sampled_from(["", "", "", "nightly"]),
     mark=st.sampled_from("123456789"),
+    is_emptied=st.sampled_from([False, False, False, True]),
+    by=st.sampled_from(["ann", "ü🦆"]),
 )
 
 

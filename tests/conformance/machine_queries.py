@@ -11,7 +11,7 @@ from pinlater.backends.base import STORED_STATES, ScanRequest
 from pinlater.model import JobState
 from tests.conformance import machine_base as base
 from tests.conformance.machine_base import MachineBase
-from tests.conformance.reference_job import fitting
+from tests.conformance.reference_job import RefJob, fitting
 from tests.conformance.seen import dequeued, handed_out, looked_up, stored
 from tests.conformance.stats_pages import NO_JOBS, whole_stats
 from tests.conformance.subject import NO_BOUND, key_of
@@ -66,9 +66,7 @@ class QueryRules(MachineBase):
             assert seen is None
             assert expected is None
         else:
-            assert [looked_up(info) for info in seen] == [
-                stored(job, self.reference.waits_for(name, job)) for job in expected
-            ]
+            assert [looked_up(info) for info in seen] == [self.stored(name, job) for job in expected]
 
     @rule(queue=base.queues, tag=st.sampled_from("tu"), state=base.states, wanted=base.some_priorities)
     def scan_by_tag(self, queue: str, tag: str, state: JobState, wanted: Sequence[int]) -> None:
@@ -90,6 +88,10 @@ class QueryRules(MachineBase):
         for priority in wanted:
             assert levels.get(priority, NO_JOBS) == self.reference.level(name, priority, self.now_ms)
 
+    def stored(self, name: str, job: RefJob) -> dict[str, object]:
+        """The job as the reference has it."""
+        return stored(job, self.reference.waits_for(name, job), self.reference.successor(name, job))
+
     @invariant()
     def every_job_ever_made_looks_the_same(self) -> None:
         for queue, keys in self.known.items():
@@ -104,5 +106,5 @@ class QueryRules(MachineBase):
                     assert info is not None
                     assert info.state is JobState.SUCCEEDED
                 else:
-                    expected = job and stored(job, self.reference.waits_for(name, job))
+                    expected = job and self.stored(name, job)
                     assert (info and looked_up(info)) == expected, key

@@ -78,13 +78,13 @@ OFFERS = [
     ),
     lua(
         "enqueue_extended",
-        "if not state then return answer_entry(i, KEPT_THAT, entry) end",
+        "if not state then return nil end",
         "state = state or 0",
         dedupe.test_replace_changes_a_pending_job_alone,
     ),
     lua(
         "enqueue_extended",
-        "if sub(status, -#ending) == ending then return end",
+        "if ending and sub(status, -#ending) == ending then return end",
         "",
         dedupe.test_a_job_in_progress_says_from_when_on_newer_arguments_were_not_taken,
     ),
@@ -114,7 +114,7 @@ OFFERS = [
     ),
     lua(
         "enqueue_extended",
-        "if flags >= TAKES_NO_JOBS then",
+        "if is_flagged(flags, TAKES_NO_JOBS) then",
         "if false then",
         dedupe.test_a_former_home_takes_what_it_knows,
     ),
@@ -211,7 +211,7 @@ STOPS = [
     *[
         lua(
             script,
-            "if not extra or not is_to_stop(extra) then return false end",
+            "if not ends_cancelled(base, id, extra, true) then return false end",
             "do return false end",
             stops.test_every_other_way_back_ends_as_cancelled,
         )
@@ -220,7 +220,7 @@ STOPS = [
     *[
         lua(
             script,
-            "if extra and is_to_stop(extra) then",
+            "if ends_cancelled(base, id, extra, expired.retries) then",
             "if false then",
             stops.test_every_other_way_back_ends_as_cancelled,
         )
@@ -228,11 +228,16 @@ STOPS = [
     ],
     lua(
         "ack",
-        "state = is_to_stop and CANCELLED or remaining > 0 and 0 or 3",
-        "state = remaining > 0 and 0 or 3",
+        "if ends_cancelled(base, id, extra, remaining > 0) then state, remaining = CANCELLED, 0 end",
+        "",
         stops.test_what_runs_is_asked_to_stop,
     ),
-    lua("cancel", "if is_flagged(e.flags, STOP) then return end", "", stops.test_what_runs_is_asked_to_stop),
+    lua(
+        "cancel",
+        "if is_known and (e.by ~= '' or by == '') then return nil end",
+        "",
+        stops.test_what_runs_is_asked_to_stop,
+    ),
     lua(
         "retry_listed",
         "if is_flagged(record.flags, STOP) then",

@@ -127,7 +127,7 @@ EXPIRY = [
     ),
     lua(
         "expired_claims",
-        "is_to_stop(extras[n]) and 1 or 0",
+        "is_to_stop(extras[n]) and extra_of(extras[n]).by ~= '' and 1 or 0",
         "0",
         listed.test_what_is_listed_says_what_is_left_of_the_job,
     ),

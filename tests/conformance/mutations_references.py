@@ -57,7 +57,7 @@ REDIS = [
 ]
 
 SQL = [
-    *step("extensions", "        if tiered:\n", "        if False:\n", refs.test_cancelling_drops_it),
+    *step("ends", "        if tiered:\n", "        if False:\n", refs.test_cancelling_drops_it),
     *step(
         "held_references",
         "if bytes(reference) != keeping]",

@@ -80,13 +80,13 @@ OFFERS = [
         dedupe.test_keys_are_those_of_a_queue_and_of_a_serialize_key,
     ),
     *step(
-        "keyed_jobs",
+        "extensions",
         "return self.until_ms is None or self.until_ms > now_ms",
         "return self.until_ms is None or self.until_ms >= now_ms",
         dedupe.test_a_window_begins_at_the_end,
     ),
     *step(
-        "keyed_jobs",
+        "extensions",
         "return self.until_ms is None or self.until_ms > now_ms",
         "return self.until_ms is None",
         dedupe.test_a_window_begins_at_the_end,
@@ -111,12 +111,15 @@ OFFERS = [
     ),
     *step("keyed_jobs", "if priority != job.priority:", "if False:", dedupe.test_replace_changes_a_pending_job_alone),
     *step(
-        "keyed_jobs", "if row[2] in STATES_OF[JobState.PENDING]}", "}", dedupe.test_replace_changes_a_pending_job_alone
+        "keyed_jobs",
+        "if state in STATES_OF[JobState.PENDING]:",
+        "if True:",
+        dedupe.test_replace_changes_a_pending_job_alone,
     ),
     *step(
         "keyed_jobs",
-        "if entry.job_id in self._running:",
-        "if False:",
+        "            self._note_not_replaced(running)\n",
+        "",
         dedupe.test_a_job_in_progress_says_from_when_on_newer_arguments_were_not_taken,
     ),
     *step(
@@ -172,7 +175,7 @@ ENDS = [
         corners.test_a_key_names_its_last_job_also_behind_its_window,
     ),
     *step(
-        "extensions",
+        "ends",
         "[each for each in going if each.keys.flags & HAS_WINDOW]",
         "[]",
         dedupe.test_a_window_outlasts_a_job_that_is_not_kept,
@@ -185,7 +188,7 @@ ENDS = [
         dedupe.test_a_resend_gets_the_first_answer_until_ten_minutes_after_the_end,
     ),
     *step(
-        "extensions",
+        "ends",
         "live if each.flags & HAS_ENTRY and each.flags & HAS_WINDOW]",
         "live if False]",
         dedupe.test_a_window_begins_at_the_end,
@@ -199,13 +202,13 @@ ENDS = [
         dedupe.test_a_window_outlasts_a_job_that_is_not_kept,
     ),
     *step(
-        "extensions",
+        "ends",
         "[] if stays is Stays.JOB else [each.job_id for each in ends if each.flags & (HAS_ENTRY | HAS_WINDOW)]",
         "[]",
         dedupe.test_cancel_and_delete_end_the_window,
     ),
     *step(
-        "extensions",
+        "ends",
         "    if stays is Stays.WINDOWS:\n",
         "    if stays is not Stays.JOB:\n",
         dedupe.test_cancel_and_delete_end_the_window,
@@ -259,29 +262,34 @@ ENDS = [
 STOPS = [
     *step(
         "attempts",
-        "if row[EXTENDED] and row[EXTENDED] & STOPPING:",
+        "if row[EXTENDED] and ends_cancelled(session, row[ID], row[EXTENDED], goes_on=True):",
         "if False:",
         stops.test_every_other_way_back_ends_as_cancelled,
     ),
     *step(
         "attempts",
-        "if flags and flags & STOPPING and outcome is not AckOutcome.SUCCEEDED:",
-        "if False:",
+        "if flags and outcome is not AckOutcome.SUCCEEDED and ends_cancelled(",
+        "if False and ends_cancelled(",
         stops.test_what_runs_is_asked_to_stop,
     ),
     *step(
         "attempts",
-        "if flags and flags & STOPPING and outcome is not AckOutcome.SUCCEEDED:",
-        "if flags and flags & STOPPING:",
+        "if flags and outcome is not AckOutcome.SUCCEEDED and ends_cancelled(",
+        "if flags and ends_cancelled(",
         stops.test_a_success_after_the_request_counts,
     ),
     *step(
         "attempts",
-        "        if flags and flags & STOPPING:\n",
-        "        if False:\n",
+        "if flags and ends_cancelled(session, row[0], flags, goes_on=remaining > 0):",
+        "if False:",
         stops.test_every_other_way_back_ends_as_cancelled,
     ),
-    *step("admin", "if not (row[3] or 0) & STOPPING:", "if True:", stops.test_what_runs_is_asked_to_stop),
+    *step(
+        "admin",
+        "for job_id in were_asked(session, stopping) if stopping else ():",
+        "for job_id in ():",
+        stops.test_what_runs_is_asked_to_stop,
+    ),
     *step(
         "admin",
         "stopped = sorted(job_id for job_id in states if flags_of[job_id] & STOPPING)",

@@ -51,6 +51,9 @@ class RefJob:
     """Not handed out from then on."""
 
     in_chain: bool = False
+    follows: tuple[str, int] | None = None
+    """Queue and id of the running job whose successor it is."""
+
     stop_by: str | None = None
     """Who asked it to stop."""
 

@@ -13,6 +13,7 @@ from pinlater.backends.extended import (
     BlockedChain,
     HeartbeatAnswer,
     HeartbeatRequest,
+    KeyHolder,
     Offer,
     Offered,
     OfferOutcome,
@@ -26,6 +27,7 @@ from pinlater.model import (
     JobState,
     KeyRef,
     OnDuplicate,
+    ReplaceRunning,
     RescheduleOutcome,
     parse_descriptor,
 )
@@ -49,7 +51,9 @@ class Stays(Enum):
 
 @dataclass(slots=True)
 class KeyEntry:
-    """What a key stands for. `until_ms`: inf while it counts without an end; `job` None: one of another shard."""
+    """What a key stands for. `until_ms`: inf while it counts without an end; `job` None: one of another shard;
+    `successor`: the newer job that waits for it.
+    """
 
     descriptor: str
     slot: int
@@ -57,6 +61,7 @@ class KeyEntry:
     is_live: bool = True
     until_ms: float = inf
     outcome: OfferOutcome = OfferOutcome.STORED
+    successor: Place | None = None
 
     def counts(self, now_ms: int) -> bool:
         return self.is_live or self.until_ms > now_ms
@@ -110,10 +115,14 @@ class RefKeys(RefQueues):
     # -- chains ------------------------------------------------------------------------------------------------------
 
     def is_first(self, queue: str, job: RefJob) -> bool:
+        if job.follows is not None:
+            return False
         chain = self.chains.get(job.serialize_key) if job.in_chain else None
         return chain is None or (not chain.behind and chain.jobs[0] == (queue, job.id))
 
     def waits_for(self, queue: str, job: RefJob) -> str | None:
+        if job.follows is not None and not job.in_chain:
+            return self._named(job.follows)
         chain = self.chains.get(job.serialize_key)
         if chain is None or chain.behind or self.is_first(queue, job):
             return None
@@ -157,12 +166,21 @@ class RefKeys(RefQueues):
     def key_slots(self) -> set[int]:
         return {each.slot for each in (*self.entries.values(), *self.chains.values())}
 
-    def find_key(self, queue: str, key: KeyRef) -> str | None:
+    def find_key(self, queue: str, key: KeyRef) -> KeyHolder | None:
         if not key.dedupe_key:
             chain = self.chains.get(key.serialize_key)
-            return None if chain is None or chain.behind else self._named(chain.jobs[0])
+            return None if chain is None or chain.behind else KeyHolder(self._named(chain.jobs[0]))
         entry = self.entries.get((queue, (key.dedupe_key, key.serialize_key)))
-        return None if entry is None else entry.descriptor
+        if entry is None:
+            return None
+        return KeyHolder(entry.descriptor, self._named(entry.successor) if entry.successor else "")
+
+    def successor(self, queue: str, job: RefJob) -> str | None:
+        """The newer job that waits for this one."""
+        entry = self.entries.get((queue, (job.dedupe_key, job.serialize_key))) if job.dedupe_key else None
+        if entry is None or entry.job != (queue, job.id) or entry.successor is None:
+            return None
+        return self._named(entry.successor)
 
     def result_of(self, queue: str, key: JobKey) -> bytes | None:
         priority, result = self.results.get((queue, key.id), (key.priority, None))
@@ -214,7 +232,13 @@ class RefKeys(RefQueues):
             return
         key = (queue, (job.dedupe_key, job.serialize_key))
         entry = self.entries.get(key) if job.dedupe_key else None
-        if entry is not None and entry.job == place:
+        if entry is not None and job.follows is not None:
+            entry.successor = job.follows = None
+        elif entry is not None and entry.job == place and entry.successor is not None:
+            heir = self.queues[queue][entry.successor[1]]
+            heir.follows = None
+            self.entries[key] = KeyEntry(self.descriptor(queue, heir), heir.slot, entry.successor)
+        elif entry is not None and entry.job == place:
             if is_end:
                 entry.is_live = False
                 entry.until_ms = inf if job.dedupe_for_ms == WHILE_KEPT else now_ms + job.dedupe_for_ms
@@ -254,10 +278,10 @@ class RefKeys(RefQueues):
             return Offered(sent.outcome, sent.descriptor)
         entry = self.entries.get((queue, (job.dedupe_key, job.serialize_key))) if job.dedupe_key else None
         if entry is not None and entry.counts(now_ms):
-            answer = self._decide(job, entry, now_ms)
+            answer = self._decide(queue, offer, entry, new_id, now_ms)
             if job.send_id and answer.outcome in (OfferOutcome.KEPT, OfferOutcome.REPLACED):
                 self.entries[queue, (job.send_id,)] = KeyEntry(
-                    entry.descriptor, offer.slot, None, False, now_ms + SEND_ID_KEPT_MS, answer.outcome
+                    answer.descriptor, offer.slot, None, False, now_ms + SEND_ID_KEPT_MS, answer.outcome
                 )
         elif offer.only_if_known and job.serialize_key not in self.chains:
             return Offered(OfferOutcome.NOT_HERE)
@@ -269,28 +293,47 @@ class RefKeys(RefQueues):
             self.fired[offer.schedule] = offer.mark
         return answer
 
-    def _decide(self, new: ExtendedJob, entry: KeyEntry, now_ms: int) -> Offered:
+    def _decide(self, queue: str, offer: Offer, entry: KeyEntry, new_id: int, now_ms: int) -> Offered:
+        new = offer.job
         if new.on_duplicate is OnDuplicate.REJECT:
             return Offered(OfferOutcome.REJECTED, entry.descriptor)
         kept = Offered(OfferOutcome.KEPT, entry.descriptor)
         if new.on_duplicate is not OnDuplicate.REPLACE or not entry.is_live or entry.job is None:
             return kept
-        queue, job_id = entry.job
-        job = self.queues[queue][job_id]
-        if job.state is not JobState.PENDING:
-            if job.state is JobState.IN_PROGRESS and not job.custom_status.endswith(" on, while it was in progress]\n"):
+        job = self.queues[queue][entry.job[1]]
+        if job.state is JobState.PENDING:
+            return self._replace(queue, job, new, now_ms)
+        if entry.successor is not None:
+            answer = self._replace(queue, self.queues[queue][entry.successor[1]], new, now_ms)
+        elif new.replace_running is ReplaceRunning.KEEP:
+            if not job.custom_status.endswith(" on, while it was in progress]\n"):
                 line = f"[newer arguments were not taken from {now_ms} on, while it was in progress]\n"
                 job.custom_status = appended(job.custom_status, line)
             return kept
+        elif offer.is_emptied:
+            return Offered(OfferOutcome.RUNS_HERE, entry.descriptor)
+        else:
+            answer = self._store(queue, offer, new_id, now_ms, follows=entry)
+            line = f"[a newer job of its key waits from {now_ms} on: {answer.descriptor}]\n"
+            job.custom_status = appended(job.custom_status, line)
+        if new.replace_running is ReplaceRunning.CANCEL and answer.outcome is not OfferOutcome.DIFFERENT:
+            job.stop_by = job.stop_by or offer.by
+        return answer
+
+    def _replace(self, queue: str, job: RefJob, new: ExtendedJob, now_ms: int) -> Offered:
+        descriptor = self.descriptor(queue, job)
         if job.priority != new.priority:
-            return Offered(OfferOutcome.DIFFERENT, entry.descriptor)
+            return Offered(OfferOutcome.DIFFERENT, descriptor)
         job.body, job.updated_at_ms = new.body, now_ms
-        job.run_after_ms = now_ms if new.run_after_ms is None else new.run_after_ms
+        due_ms = now_ms if new.run_after_ms is None else new.run_after_ms
+        if new.replace_within_ms is not None and due_ms > job.created_at_ms + new.replace_within_ms:
+            due_ms = min(due_ms, max(job.created_at_ms + new.replace_within_ms, job.run_after_ms))
+        job.run_after_ms = due_ms
         job.attempts_allowed = job.attempts_remaining = new.attempts_allowed
         ready_at_ms = job.run_after_ms if self.is_first(queue, job) and not job.is_over(now_ms) else None
-        return Offered(OfferOutcome.REPLACED, entry.descriptor, ready_at_ms)
+        return Offered(OfferOutcome.REPLACED, descriptor, ready_at_ms)
 
-    def _store(self, queue: str, offer: Offer, new_id: int, now_ms: int) -> Offered:
+    def _store(self, queue: str, offer: Offer, new_id: int, now_ms: int, *, follows: KeyEntry | None = None) -> Offered:
         new = offer.job
         run_after_ms = now_ms if new.run_after_ms is None else new.run_after_ms
         job = new_job(new_id, new.body, new.priority, run_after_ms, new.attempts_allowed, new.custom_status, now_ms)
@@ -302,7 +345,9 @@ class RefKeys(RefQueues):
         descriptor = self.descriptor(queue, job)
         if job.send_id:
             self.entries[queue, (job.send_id,)] = KeyEntry(descriptor, offer.slot, (queue, new_id))
-        if job.dedupe_key:
+        if follows is not None:
+            follows.successor, job.follows = (queue, new_id), follows.job
+        elif job.dedupe_key:
             self.entries[queue, (job.dedupe_key, job.serialize_key)] = KeyEntry(descriptor, offer.slot, (queue, new_id))
         self._join_chain(queue, job, offer.slot, now_ms, offer.behind)
         return Offered(OfferOutcome.STORED, descriptor, run_after_ms if self.is_first(queue, job) else None)

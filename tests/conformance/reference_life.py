@@ -105,9 +105,10 @@ class RefLife(RefKeys):
             if ack.result is not None:
                 self.results[queue, job.id] = job.priority, ack.result
             return AckOutcome.SUCCEEDED
-        if self.stopped(queue, job, now_ms, rules.keep_failed):
+        remaining = 0 if ack.permanent else job.attempts_remaining - 1
+        if self.stopped(queue, job, now_ms, rules.keep_failed, goes_on=remaining > 0):
             return AckOutcome.CANCELLED
-        job.attempts_remaining = 0 if ack.permanent else job.attempts_remaining - 1
+        job.attempts_remaining = remaining
         if job.attempts_remaining > 0:
             job.unclaim()
             job.run_after_ms = min(MAX_TIME_MS, now_ms + ack.retry_delay_ms)
@@ -122,9 +123,9 @@ class RefLife(RefKeys):
         if not keep:
             del self.queues[queue][job.id]
 
-    def stopped(self, queue: str, job: RefJob, now_ms: int, keep: bool = True) -> bool:
-        """Where it was to stop it ends, instead of what else would become of it."""
-        if job.stop_by is None:
+    def stopped(self, queue: str, job: RefJob, now_ms: int, keep: bool = True, *, goes_on: bool = True) -> bool:
+        """Where it was to stop, or would be PENDING again while its successor waits, it ends instead."""
+        if job.stop_by is None and not (goes_on and self.successor(queue, job)):
             return False
         job.cancelled, job.attempts_remaining = True, 0
         self._end(queue, job, JobState.FAILED, now_ms, keep)
@@ -245,7 +246,7 @@ class RefLife(RefKeys):
         remaining = 0 if used_up else job.attempts_remaining - 1
         status = line(now_ms, remaining) + (crash_budget_status(job.crashes) if used_up else "")
         job.updated_at_ms, job.custom_status = now_ms, appended(job.custom_status, status)
-        if self.stopped(queue, job, now_ms):
+        if self.stopped(queue, job, now_ms, goes_on=remaining > 0):
             return ExpiryCounts(0, 0, 1)
         job.attempts_remaining = remaining
         if remaining > 0:

@@ -55,6 +55,7 @@ def looked_up(info: JobInfo) -> dict[str, object]:
         "kin": (info.origin, info.moved_to, info.replayed_to),
         "claim": (info.claim_descriptor, *((None, None) if ended else (info.claimed_at_ms, info.claim_expires_at_ms))),
         "keys": (info.dedupe_key, info.serialize_key, info.waits_for, info.dedupe_key and info.dedupe_for_ms),
+        "successor": info.successor,
         "stop": (info.cancelled, info.cancel_requested_by),
         "own times": (info.expires_at_ms, info.claim_timeout_ms),
         "progress": info.progress,
@@ -62,7 +63,7 @@ def looked_up(info: JobInfo) -> dict[str, object]:
     }
 
 
-def stored(job: RefJob, waits_for: str | None) -> dict[str, object]:
+def stored(job: RefJob, waits_for: str | None, successor: str | None) -> dict[str, object]:
     ended = job.finished_at_ms is not None
     return {
         "key": JobKey(job.priority, job.id),
@@ -79,6 +80,7 @@ def stored(job: RefJob, waits_for: str | None) -> dict[str, object]:
             waits_for,
             (job.dedupe_key or None) and job.dedupe_for_ms,
         ),
+        "successor": successor,
         "stop": (job.cancelled or None, job.stop_by),
         "own times": (job.over_at_ms, job.claim_timeout_ms),
         "progress": job.progress,

@@ -20,6 +20,7 @@ from tests.conformance.mutations_sql import SQL
 from tests.conformance.mutations_sql_keys import KEYS as SQL_KEYS
 from tests.conformance.mutations_sql_listed import LISTED as SQL_LISTED
 from tests.conformance.mutations_sql_postgres import POSTGRES
+from tests.conformance.mutations_successors import SUCCESSORS
 from tests.conformance.mutations_tags import TAGS
 from tests.conformance.mutations_trails import TRAILS
 from tests.conformance.subject import START_MS, Subject
@@ -39,6 +40,7 @@ MUTATIONS = [
     *SQL_LISTED,
     *POSTGRES,
     *REFERENCES,
+    *SUCCESSORS,
     *TAGS,
     *GROUPS,
     *TRAILS,

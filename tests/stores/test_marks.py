@@ -21,8 +21,8 @@ import pytest
 import redis
 
 from pinlater import Client, ExtendedJob
-from pinlater.backends.redis.store_version import REFERENCES_VERSION
-from pinlater.backends.sql.coordination import LAST_VERSION
+from pinlater.backends.redis.store_version import LAST_VERSION as LAST_REDIS_VERSION
+from pinlater.backends.sql.store_version import LAST_VERSION
 from tests.server.running import WITHIN_S, running
 from tests.stores.places import Places
 from tests.unit.test_sql_servers import client as sql_client
@@ -89,7 +89,7 @@ def shard_in_redis(url: str) -> Iterator[Callable[[], str]]:
 
 def mark_redis(url: str) -> None:
     with redis.Redis.from_url(url) as admin:
-        admin.hset("{pinlater}", "shard", f"1 (version {REFERENCES_VERSION + 1})")
+        admin.hset("{pinlater}", "shard", f"1 (version {LAST_REDIS_VERSION + 1})")
 
 
 def mark_sqlite(url: str) -> None:

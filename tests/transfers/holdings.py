@@ -42,8 +42,9 @@ async def holdings(shard: Shard, now_ms: int) -> dict[str, Any]:
         ]
         if queue == WITH_GROUPS:
             found[f"order {queue}"].sort()
-        refs = [KeyRef(name, "") for name in (*NAMES, "moved")]
+        refs = [KeyRef(name, "") for name in (*NAMES, "moved", "followed")]
         refs += [KeyRef(dedupe, serialize) for dedupe in (*NAMES[:9], "moved") for serialize in (*NAMES[:9], "s")]
+        refs.append(KeyRef("followed", "followed"))
         refs += [KeyRef("", name) for name in NAMES]
         found[f"keys {queue}"] = await shard.find_keys(queue, refs)
         keys = [_key(each) for each in jobs]

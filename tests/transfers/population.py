@@ -21,7 +21,15 @@ from pinlater.backends.base import (
 )
 from pinlater.backends.extended import HeartbeatRequest, KeyWindow, Offer
 from pinlater.backends.key_windows import WindowText
-from pinlater.model import DequeuedJob, ExtendedJob, Job, LogLine, OnDuplicate, parse_descriptor
+from pinlater.model import (
+    DequeuedJob,
+    ExtendedJob,
+    Job,
+    LogLine,
+    OnDuplicate,
+    ReplaceRunning,
+    parse_descriptor,
+)
 from pinlater.model.body_reference import BodyReference, BodyRule
 
 START_MS = 1_800_000_000_000
@@ -132,6 +140,8 @@ class Population:
             job.dedupe_key, slot = rnd.choice(NAMES), 100
             job.dedupe_for_ms = rnd.choice((0, 5_000, 10**9, -1))
             job.on_duplicate = rnd.choice((OnDuplicate.KEEP, OnDuplicate.REPLACE))
+            if job.on_duplicate is OnDuplicate.REPLACE:
+                job.replace_running = rnd.choice(list(ReplaceRunning))
         if rnd.random() < 0.4:
             job.serialize_key = rnd.choice(NAMES)
             slot = 200 + NAMES.index(job.serialize_key)
@@ -147,7 +157,7 @@ class Population:
         if rnd.random() < 0.2:
             job.expires_at_ms = self.now_ms + rnd.choice((1_500, 10**9))
         barrier = "9" if job.serialize_key in NAMES[:3] else ""
-        return Offer(job, slot, behind=barrier)
+        return Offer(job, slot, behind=barrier, by="ops")
 
     async def _live(self, count: int) -> None:
         rnd, now_ms = self.random, self.now_ms
@@ -221,8 +231,24 @@ class Population:
         for state_queue in QUEUES[:2]:
             await self.shard.retry_failed(state_queue, 3, 2, None, 2, self.now_ms)
 
+    async def _follow(self, serialize_key: str) -> None:
+        """A running job and its successor."""
+        fields = {"on_duplicate": OnDuplicate.REPLACE, "replace_running": ReplaceRunning.ENQUEUE}
+        jobs = [
+            ExtendedJob(body, priority, dedupe_key="followed", serialize_key=serialize_key, **fields)  # type: ignore[arg-type]
+            for body, priority in ((b"1", 3), (b"2", 1))
+        ]
+        (running,) = await self.shard.enqueue_extended("mail", [Offer(jobs[0], 100)], self.now_ms)
+        ref = parse_descriptor(running.descriptor)
+        assert ref is not None
+        claim = ClaimRequest(f"mail:10.0.0.7:{serialize_key}:1:src", 1, (3,), 10**9, 10**9)
+        await self.shard.claim_listed("mail", [JobKey(ref.priority, ref.id)], claim, self.now_ms)
+        await self.shard.enqueue_extended("mail", [Offer(jobs[1], 100)], self.now_ms)
+
     async def _end(self) -> None:
         self.now_ms += 10
+        for serialize_key in ("", "followed"):
+            await self._follow(serialize_key)
         await self.shard.prune(5, self.now_ms, KEEP)
         await self.shard.take_tokens("mail", 1, 5.0, 10.0, self.now_ms)
 

@@ -12,9 +12,13 @@ from random import Random
 
 import pytest
 
+from pinlater.backends.base import ClaimRequest
+from pinlater.backends.extended import Offer
 from pinlater.cli.exit_codes import EXIT_INTERRUPTED
 from pinlater.errors import StoreRefused
-from pinlater.transfers.export_file import ExportBroken, ExportReader
+from pinlater.model import ExtendedJob, OnDuplicate, ReplaceRunning
+from pinlater.transfers.export_file import FIRST_FORMAT, FORMAT, ExportBroken, ExportReader
+from tests.queues import make_queue
 from tests.server.commands import Shell
 from tests.server.running import PROGRAM
 from tests.server.test_full_stores import small_disk
@@ -128,6 +132,20 @@ async def test_a_newer_format_is_refused(source: StoreOfKind, monkeypatch: pytes
     monkeypatch.setattr("pinlater.transfers.export_file.FORMAT", 0)
     with pytest.raises(ExportBroken, match="newer"):
         ExportReader(io.BytesIO(content))
+
+
+@only("sqlite-file")
+async def test_an_export_without_successors_has_the_first_format(source: StoreOfKind) -> None:
+    """Versions that do not know these read it, and no other."""
+    shard = await source.open(source.fresh())
+    await make_queue(shard, "mail", 0)
+    fields = {"dedupe_key": "d", "on_duplicate": OnDuplicate.REPLACE, "replace_running": ReplaceRunning.ENQUEUE}
+    offer = Offer(ExtendedJob(b"", **fields))
+    await shard.enqueue_extended("mail", [offer], 1)
+    assert ExportReader(io.BytesIO(await exported(shard, 2))).header.format == FIRST_FORMAT
+    await shard.claim("mail", [ClaimRequest("h:1:2:3:me", 1, (1,), 60_000, 1_000)], 2)
+    await shard.enqueue_extended("mail", [offer], 2)
+    assert ExportReader(io.BytesIO(await exported(shard, 2))).header.format == FORMAT
 
 
 async def test_a_store_that_holds_something_is_replaced_only_where_that_is_said(target: StoreOfKind) -> None:

@@ -72,6 +72,7 @@ async def test_every_kind_of_job_is_among_them(source: StoreOfKind) -> None:
     jobs = [job for name, found in held.items() if name.startswith("jobs ") for job in found.values()]
     for field in ("cancelled", "moved_to", "replayed_to", "origin", "result", "progress", "tags", "crashes"):
         assert any(job[field] for job in jobs), field
+    assert {job["serialize_key"] for job in jobs if job["successor"]} >= {None, "followed"}
     for name in ("chains", "barriers", "windows", "references", "dropped"):
         assert held[name], name
     trails = [trail for name, found in held.items() if name.startswith("trails ") for trail in found]

@@ -52,6 +52,12 @@ MUTATIONS = [
     _sqlite(WRITE, 'put_new("put_chains", chains)', 'put_new("put_chains", chains[:-1])', SAME),
     _redis("exported_keys", "start += len(found)\n        sizes", "start += len(found) + 1\n        sizes", SAME),
     _redis("exported_keys", "found, sizes = found[count:], sizes[count:]", "found = []", SAME),
+    # running jobs lose their successors
+    _sqlite(READ, "(queue_id, FIRST_NAME, BEHIND_NAMES)", "(queue_id, FIRST_NAME, FIRST_NAME)", SAME),
+    _sqlite(WRITE, "            successors.append(key.successor_id)\n", "", SAME),
+    _sqlite(WRITE, "if job.state == WAITING and more.serialize_key:", "if job.state == WAITING:", SAME),
+    _redis("exported_keys", "places |= await _successors(store, queue, ids, columns[2])", "pass", SAME),
+    _redis("imported_keys", "            if key.successor_id:\n", "            if False:\n", SAME),
     # another order, or another place in it
     Mutation("sqlite", "export_config", "ORDER BY revision", "ORDER BY name", SAME),
     _redis("imported_keys", "                    more.place,\n", "                    -more.place,\n", SAME),

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from pinlater.backends.base import AckOutcome, AckRequest, ClaimRequest, JobKey
-from pinlater.backends.extended import Offer, OfferOutcome
+from pinlater.backends.extended import KeyHolder, Offer, OfferOutcome
 from pinlater.backends.sql.sqlite import SqliteShard
 from pinlater.errors import OutcomeUnknown, Overloaded, QueueNotFound, UnknownError
 from pinlater.model import ExtendedJob, Job, JobState, KeyRef, OnDuplicate, parse_descriptor
@@ -350,7 +350,7 @@ async def test_offers_of_several_callers_go_together_and_each_is_answered_for_it
         assert [answer.outcome for answer in answers] == [stored, stored, rejected, stored]
         assert answers[2].descriptor == answers[0].descriptor
         assert store.begun["enqueue_extended"] == 2
-        assert await shard.find_keys("mail", [KeyRef("b"), KeyRef("d")]) == [answers[1].descriptor, None]
+        assert await shard.find_keys("mail", [KeyRef("b"), KeyRef("d")]) == [KeyHolder(answers[1].descriptor), None]
 
 
 async def test_offers_that_go_by_other_homes_of_keys_go_apart() -> None:

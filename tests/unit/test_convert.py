@@ -297,6 +297,7 @@ FINER = {
     errors.TagsNotYet: "TAGS_NOT_YET",
     errors.GroupsNotYet: "GROUPS_NOT_YET",
     errors.BreakersNotYet: "BREAKERS_NOT_YET",
+    errors.ReplaceRulesNotYet: "REPLACE_RULES_NOT_YET",
     errors.NothingStored: "NOTHING_STORED",
     errors.OutcomeUnknown: "OUTCOME_UNKNOWN",
     errors.StoreRefused: "STORE_REFUSED",

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
 from pinlater.backends.base import ConfigEntry
-from pinlater.cluster.lease import GROUPS, TAGS
-from pinlater.errors import GroupsNotYet, HomeOut, KeysNotYet, NothingStored, RequestInvalid, TagsNotYet
-from pinlater.homes.cluster_homes import LOCK_KIND, LOCK_MS, LOCK_NAME
+from pinlater.cluster.lease import GROUPS, REPLACE_RULES, TAGS
+from pinlater.errors import (
+    GroupsNotYet,
+    HomeOut,
+    KeysNotYet,
+    NothingStored,
+    ReplaceRulesNotYet,
+    RequestInvalid,
+    TagsNotYet,
+)
+from pinlater.homes.cluster_homes import LOCK_KIND, LOCK_MS, LOCK_NAME, ClusterHomes
 from pinlater.model import ExtendedJob
 from pinlater.shards.keys.homes_record import HOMES, HomesRecord, parse_record
 from tests.unit.cluster_stand import ClusterStand, Server, cluster_stand
@@ -79,7 +88,7 @@ async def test_keys_wait_for_servers_that_do_not_know_them() -> None:
         server.homes.check()
         assert older.membership.unaware_of("something yet unknown") == ["a/1"]
         unaware = server.membership.unaware_of("something yet unknown")
-        homes = type(server.homes)(server.members, server.queues.entries, at.clock, lambda feature: unaware)
+        homes = type(server.homes)(server.members, server.queues.entries, at.clock, lambda _: unaware)
         with pytest.raises(KeysNotYet, match="b/1"):
             homes.check()
         unaware.clear()
@@ -87,11 +96,15 @@ async def test_keys_wait_for_servers_that_do_not_know_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("feature", "job", "error"),
-    [(TAGS, ExtendedJob(b"", tags=["t"]), TagsNotYet), (GROUPS, ExtendedJob(b"", group="acme"), GroupsNotYet)],
+    ("feature", "check", "error", "what"),
+    [
+        (TAGS, lambda homes: homes.check_jobs([ExtendedJob(b"", tags=["t"])]), TagsNotYet, "tags"),
+        (GROUPS, lambda homes: homes.check_jobs([ExtendedJob(b"", group="acme")]), GroupsNotYet, "groups"),
+        (REPLACE_RULES, ClusterHomes.check_replace_rules, ReplaceRulesNotYet, "replaceRunning or replaceWithinMillis"),
+    ],
 )
-async def test_tags_and_groups_wait_for_servers_that_do_not_know_them(
-    feature: str, job: ExtendedJob, error: type[Exception]
+async def test_a_feature_waits_for_servers_that_do_not_know_it(
+    feature: str, check: Callable[[ClusterHomes], None], error: type[NothingStored], what: str
 ) -> None:
     async with cluster_stand(1) as at:
         server = await at.server("a")
@@ -99,15 +112,13 @@ async def test_tags_and_groups_wait_for_servers_that_do_not_know_them(
         await at.round()
         assert server.membership.unaware_of(feature) == []
         unaware = {feature: server.membership.unaware_of("something yet unknown")}
-        homes = type(server.homes)(
-            server.members, server.queues.entries, at.clock, lambda asked: unaware.get(asked, [])
-        )
+        homes = ClusterHomes(server.members, server.queues.entries, at.clock, lambda name: unaware.get(name, ()))
         homes.check()
         homes.check_jobs([ExtendedJob(b"")])
-        with pytest.raises(error, match=f"do not know {feature}: b/1"):
-            homes.check_jobs([job])
+        with pytest.raises(error, match=f"do not know {what}: b/1"):
+            check(homes)
         unaware.clear()
-        homes.check_jobs([job])
+        check(homes)
 
 
 async def test_a_new_shard_is_a_member_when_all_can_use_it() -> None:

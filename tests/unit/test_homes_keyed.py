@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from pinlater.backends.base import AckRequest, ClaimRequest
-from pinlater.backends.extended import Offered, OfferOutcome
+from pinlater.backends.extended import KeyHolder, Offered, OfferOutcome
 from pinlater.errors import HomeMoving, HomeOut, ShardConnectionFailed
 from pinlater.model import DequeuedJob, ExtendedJob, JobState, KeyRef, parse_descriptor
 from pinlater.shards.keys.homes_record import HOMES, HomesRecord
@@ -105,7 +105,7 @@ async def test_a_key_is_one_job_whoever_enqueues_it_before_and_after_a_shard_com
         fresh = await enqueue(two, named([f"new-{key}" for key in KEYS]))
         assert {shard_of(each) for each in fresh} == {"1", "2", "3"}
         found = await one.router.find_keys(QUEUE, [KeyRef(key) for key in KEYS])
-        assert found == [each.descriptor for each in before]
+        assert found == [KeyHolder(each.descriptor) for each in before]
 
 
 async def test_a_server_that_names_old_homes_is_told_and_tries_again() -> None:
@@ -340,7 +340,7 @@ async def test_jobs_that_are_not_due_soon_leave_a_shard_that_is_drained() -> Non
         for _ in range(3):
             await upkeep(at)
         found = await two.router.find_keys(QUEUE, [KeyRef(key) for key in KEYS])
-        assert {descriptor.split(":")[1] for descriptor in found if descriptor} == {"s1"}
+        assert {holder.descriptor.split(":")[1] for holder in found if holder} == {"s1"}
         assert None not in found
         store = at.stores[1]
         assert await store.count(QUEUE, JobState.PENDING, (1, 2, 3), True, at.clock.now_ms()) == 0

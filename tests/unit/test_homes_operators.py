@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pinlater.backends.base import AckRequest
+from pinlater.backends.extended import KeyHolder
 from pinlater.errors import EnqueueRejected, ShardConnectionFailed
 from pinlater.model import (
     CancelOutcome,
@@ -91,7 +92,7 @@ async def test_a_listed_retry_is_refused_where_the_key_lives_elsewhere_now() -> 
         assert all("lives on shard 1 now" in changed.refusals[each] for each in away)
         assert changed.changed == len(KEYS) - sum(shard_of(each) == "2" for each in before[len(KEYS) :])
         found = await server.router.find_keys(QUEUE, [KeyRef(key) for key in KEYS])
-        assert found == [each.descriptor for each in live]
+        assert found == [KeyHolder(each.descriptor) for each in live]
 
 
 async def test_a_retry_of_all_that_failed_leaves_jobs_whose_keys_live_elsewhere() -> None:

@@ -21,8 +21,9 @@ from pinlater.backends.base import (
 )
 from pinlater.backends.extended import SEND_ID_KEPT_MS, OfferOutcome
 from pinlater.backends.redis import RedisShard
+from pinlater.backends.redis.store_version import LAST_VERSION
 from pinlater.errors import StoreFull, StoreRefused
-from pinlater.model import AckOutcome, CancelOutcome, ClaimOutcome, Job, JobState, OnDuplicate
+from pinlater.model import AckOutcome, CancelOutcome, ClaimOutcome, Job, JobState, OnDuplicate, ReplaceRunning
 from pinlater.model.body_reference import BodyReference, BodyRule
 from tests.conformance.extended_subject import found, offer, offer_all, offer_of, stop, store, with_result
 from tests.conformance.subject import DAY_MS, START_MS, TIMEOUT_MS, Subject, claim_key_of, key_of
@@ -109,8 +110,26 @@ async def test_a_store_has_the_version_of_references_while_it_has_some(
     assert admin.keys("*tiered*") == admin.keys("*shared*") == admin.keys("*dropped*") == []
 
 
+async def test_the_first_successor_shuts_further_versions_out(subject: Subject, url: str, admin: redis.Redis) -> None:
+    """Whether or not there are references to bodies, which raise the version too."""
+    fields = {"dedupe_key": "d", "on_duplicate": OnDuplicate.REPLACE, "replace_running": ReplaceRunning.ENQUEUE}
+    await store(subject, b"1", **fields)
+    await subject.claimed()
+    reference = BodyReference.new("files", "mail", b"x" * 300, subject.now_ms, BodyRule.SIZE)
+    await subject.job(reference)
+    assert admin.hget("{pinlater}", "shard") == "1 (version 3)"
+    await store(subject, b"2", **fields)
+    assert admin.hget("{pinlater}", "shard") == "1 (version 5)"
+    await subject.job(reference)
+    await store(subject, dedupe_key="e")
+    other = RedisShard(url, "1")
+    await other.open()
+    await other.close()
+    assert admin.hget("{pinlater}", "shard") == "1 (version 5)"
+
+
 async def test_a_store_of_a_newer_version_is_refused(subject: Subject, url: str, admin: redis.Redis) -> None:
-    admin.hset("{pinlater}", "shard", "1 (version 4)")
+    admin.hset("{pinlater}", "shard", f"1 (version {LAST_VERSION + 1})")
     other = RedisShard(url, "1")
     with pytest.raises(StoreRefused, match="newer PinLater"):
         await other.open()
@@ -138,7 +157,18 @@ async def test_in_a_redis_out_of_memory_nothing_is_stored_and_jobs_end(own: Subj
     third = await store(own, b"3", serialize_key="k")
     fourth = await store(own, b"4", serialize_key="k", run_after_ms=START_MS + DAY_MS)
     last = await own.job()
+    follow = {"dedupe_key": "g", "on_duplicate": OnDuplicate.REPLACE, "replace_running": ReplaceRunning.ENQUEUE}
+    await store(own, b"g1", priority=2, **follow)
+    followed = await own.claimed(priorities=(2,))
     own_admin.config_set("maxmemory", "1mb")
+    with pytest.raises(StoreFull):
+        await offer(own, b"never", priority=2, **follow)
+    assert (await own.info(followed.descriptor)).custom_status == ""
+    own_admin.config_set("maxmemory", "0")
+    newer = await store(own, b"g2", priority=2, **follow)
+    own_admin.config_set("maxmemory", "1mb")
+    assert await own.fail(followed.descriptor) is AckOutcome.CANCELLED
+    assert (await own.claimed(priorities=(2,))).descriptor == newer
     replace = {"dedupe_key": "e", "on_duplicate": OnDuplicate.REPLACE}
     for fields in ({"dedupe_key": "f"}, replace, {}):
         with pytest.raises(StoreFull):

@@ -446,7 +446,8 @@ async def _steps_by_a_key(url: str, jobs: int) -> int:
     await shard.write(watch)
     await shard.read(watch)
     (found,) = await shard.find_keys("mail", [KeyRef("that one")])
-    ref = parse_descriptor(found or "")
+    assert found is not None
+    ref = parse_descriptor(found.descriptor)
     assert ref is not None
     change = RescheduleRequest(ref.priority, ref.id, run_after_ms=NOW_MS + YEAR_MS)
     assert await shard.reschedule("mail", [change], NOW_MS) == [RescheduleOutcome.RESCHEDULED]

@@ -26,13 +26,23 @@ from pinlater.backends.base import (
     Retention,
     UnrenewedClaim,
 )
-from pinlater.backends.extended import Offer
+from pinlater.backends.extended import KeyHolder, Offer
 from pinlater.backends.sql.mysql import MysqlShard
 from pinlater.backends.sql.records import load_statements, parts
 from pinlater.backends.sql.shard import SqlShard
 from pinlater.backends.sql.sqlite import SqliteShard
+from pinlater.backends.sql.store_version import LAST_VERSION
 from pinlater.errors import NothingStored, QueueNotFound, StoreRefused
-from pinlater.model import CancelOutcome, ExtendedJob, Job, JobState, KeyRef, parse_descriptor
+from pinlater.model import (
+    CancelOutcome,
+    ExtendedJob,
+    Job,
+    JobState,
+    KeyRef,
+    OnDuplicate,
+    ReplaceRunning,
+    parse_descriptor,
+)
 from pinlater.model.body_reference import BodyReference, BodyRule
 from tests.conformance.subject import key_of
 from tests.queues import make_queue, names_of
@@ -40,6 +50,7 @@ from tests.stores.places import Places
 
 NOW_MS = 1_790_000_000_000
 NO_BOUND = 2**30
+VERSION = "SELECT value FROM pinlater_meta WHERE name = 'schema_version'"
 FIRST = 1_780_000_000_000_000
 RECORDS = [
     ConfigEntry("mail", "1780000000001000-00000000"),
@@ -179,7 +190,7 @@ async def test_the_first_extended_job_raises_the_version_and_plain_ones_do_not(o
     await shard.close()
     again = old.shard("")
     await again.open()
-    assert await again.find_keys("mail", [KeyRef("d", "s"), KeyRef("", "s")]) == [descriptor] * 2
+    assert await again.find_keys("mail", [KeyRef("d", "s"), KeyRef("", "s")]) == [KeyHolder(descriptor)] * 2
     assert old.asked(version) == ["3"]
     await again.close()
 
@@ -241,9 +252,35 @@ async def test_a_store_of_a_version_to_come_is_refused(old: Old) -> None:
     shard = old.shard()
     await shard.open()
     await shard.close()
-    old.asked("UPDATE pinlater_meta SET value = '5' WHERE name = 'schema_version'")
+    old.asked(f"UPDATE pinlater_meta SET value = '{LAST_VERSION + 1}' WHERE name = 'schema_version'")
     with pytest.raises(StoreRefused, match="upgrade this server"):
         await old.shard().open()
+
+
+async def test_the_first_successor_shuts_older_versions_out(old: Old) -> None:
+    """Whether or not there are references to bodies, which raise the version too."""
+    shard = old.shard()
+    await shard.open()
+    fields = {"dedupe_key": "d", "on_duplicate": OnDuplicate.REPLACE, "replace_running": ReplaceRunning.ENQUEUE}
+    offers = [Offer(ExtendedJob(body, priority=9, **fields)) for body in (b"1", b"2")]
+    await shard.enqueue_extended("mail", offers[:1], NOW_MS)
+    request = ClaimRequest("h:1:2:3:me", 1, (9,), 60_000, 1_000)
+    ((job,),) = await shard.claim("mail", [request], NOW_MS)
+    assert old.asked(VERSION) == ["3"]
+    reference = BodyReference.new("files", "mail", b"x" * 300, NOW_MS, BodyRule.SIZE)
+    await shard.enqueue("mail", [Job(reference)], NOW_MS)
+    assert old.asked(VERSION) == ["4"]
+    await shard.enqueue_extended("mail", offers[1:], NOW_MS)
+    assert old.asked(VERSION) == ["5"]
+    await shard.enqueue("mail", [Job(reference)], NOW_MS)
+    await shard.close()
+    shard = old.shard()
+    await shard.open()
+    assert old.asked(VERSION) == ["5"]
+    (info,) = await shard.lookup("mail", [key_of(job.descriptor)], with_body=False, max_bytes=0)
+    assert info is not None
+    assert info.successor
+    await shard.close()
 
 
 async def test_a_queue_that_a_server_of_the_first_version_makes_meanwhile_is_found_at_the_next_start(old: Old) -> None:

@@ -25,7 +25,7 @@ from pinlater.backends.base import (
 from pinlater.backends.dynamodb.claims import claim, claim_in_step, room_within_quota, spend_quota
 from pinlater.backends.dynamodb.enqueue import check_body
 from pinlater.backends.dynamodb.items import DUE_KEY, Item, ItemKey, at
-from pinlater.backends.dynamodb.key_items import KeysLeft, leave
+from pinlater.backends.dynamodb.key_items import KeysLeft, dedupe_key_of, leave, successor_of
 from pinlater.backends.dynamodb.steps import Step, TooLarge
 from pinlater.backends.dynamodb.store_parts import Store
 from pinlater.backends.dynamodb.stored_job import (
@@ -68,13 +68,21 @@ async def end(step: Step, store: Store, job: StoredJob, state: int, now_ms: int,
         step.remove_job(job)
 
 
-async def stopped(step: Step, store: Store, job: StoredJob, now_ms: int, keep: bool = True) -> bool:
-    """Whether the job was asked to stop: then it ends as cancelled, instead of what else would become of it."""
+async def stopped(step: Step, store: Store, job: StoredJob, now_ms: int, keep: bool = True, *, goes_on: bool) -> bool:
+    """Whether the job was asked to stop, or would go back to PENDING (`goes_on`) while its successor waits: then it
+    ends as cancelled, instead of what else would become of it.
+    """
     if job.stop_by is None:
+        return False
+    if not job.stop_by and not (goes_on and await _has_successor(step, job)):
         return False
     job.attempts_remaining = 0
     await end(step, store, job, CANCELLED, now_ms, keep)
     return True
+
+
+async def _has_successor(step: Step, job: StoredJob) -> bool:
+    return bool(job.dedupe_key) and await successor_of(step, await step.item(dedupe_key_of(step, job))) is not None
 
 
 async def expire(
@@ -86,7 +94,7 @@ async def expire(
     remaining = 0 if used_up else job.attempts_remaining - 1
     job.append_status(line(now_ms, remaining) + (crash_budget_status(job.crashes) if used_up else ""))
     job.updated_at_ms = now_ms
-    if await stopped(step, store, job, now_ms):
+    if await stopped(step, store, job, now_ms, goes_on=remaining > 0):
         return AckOutcome.CANCELLED
     job.attempts_remaining = remaining
     job.keep_attempt(now_ms, AttemptOutcome.EXPIRED + (0 if remaining > 0 else ENDS_JOB))
@@ -108,7 +116,7 @@ def counted(outcomes: Sequence[AckOutcome]) -> ExpiryCounts:
 async def back_to_pending(step: Step, store: Store, job: StoredJob, now_ms: int) -> None:
     """No attempt is taken; what is to stop ends instead."""
     job.updated_at_ms = now_ms
-    if not await stopped(step, store, job, now_ms):
+    if not await stopped(step, store, job, now_ms, goes_on=True):
         job.unclaim()
 
 
@@ -147,9 +155,10 @@ async def ack_job(
             await _keep_result(step, job, request.result, now_ms, rules)
         await end(step, store, job, SUCCEEDED, now_ms, rules.keep_succeeded)
         return AckOutcome.SUCCEEDED
-    if await stopped(step, store, job, now_ms, rules.keep_failed):
+    remaining = 0 if request.permanent else job.attempts_remaining - 1
+    if await stopped(step, store, job, now_ms, rules.keep_failed, goes_on=remaining > 0):
         return AckOutcome.CANCELLED
-    job.attempts_remaining = 0 if request.permanent else job.attempts_remaining - 1
+    job.attempts_remaining = remaining
     if job.attempts_remaining > 0:
         job.keep_attempt(now_ms, AttemptOutcome.FAILED)
         job.unclaim()
@@ -275,7 +284,7 @@ async def heartbeat(
             ]
         if request.log_lines and body_length(job.body) <= MOST_BYTES_WITH_LOG:
             job.log = with_lines(job.log, attempt_of(job.attempts), request.log_lines)
-        if job.stop_by is not None:
+        if job.stop_by:
             return HeartbeatAnswer(HeartbeatOutcome.CANCEL, job.stop_by)
         return HeartbeatAnswer(HeartbeatOutcome.OK)
 

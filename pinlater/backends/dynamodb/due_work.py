@@ -114,7 +114,7 @@ async def expired_claims(store: Store, queues: Sequence[str], limit: int, now_ms
         claims = [
             ExpiredClaim(
                 *(job.priority, job.id, job.claim or "", job.expires_at_ms or 0),
-                *(job.attempts_allowed, job.attempts_remaining, job.crashes, job.stop_by is not None),
+                *(job.attempts_allowed, job.attempts_remaining, job.crashes, bool(job.stop_by)),
             )
             for job in jobs[:limit]
         ]

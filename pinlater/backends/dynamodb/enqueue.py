@@ -14,22 +14,26 @@ from pinlater.backends.dynamodb.key_items import (
     join_chain,
     put_live_entry,
     remember,
+    successor_of,
 )
 from pinlater.backends.dynamodb.steps import Step
 from pinlater.backends.dynamodb.store_parts import Store, raise_for
 from pinlater.backends.dynamodb.stored_job import IN_PROGRESS, MOST_BYTES, PENDING, WAITING, StoredJob
-from pinlater.backends.extended import Offer, Offered, OfferOutcome
+from pinlater.backends.dynamodb.table import IDENTITY, SUCCESSORS_FORMAT
+from pinlater.backends.extended import Offer, Offered, OfferOutcome, replaced_due_ms
 from pinlater.errors import BodyTooLarge, GroupsNotSupported, OutcomeUnknown, PinLaterError, TagsNotSupported
-from pinlater.model import MAX_STATUS_CHARS, ExtendedJob, Job, OnDuplicate
-from pinlater.model.status_text import NOT_REPLACED_END, not_replaced_status
+from pinlater.model import MAX_STATUS_CHARS, ExtendedJob, Job, OnDuplicate, ReplaceRunning
+from pinlater.model.status_text import NOT_REPLACED_END, newer_waits_status, not_replaced_status
 
 JOBS_PER_STEP = 100
 BYTES_PER_STEP = 3_000_000
 """A transaction holds 100 items and 4 MB."""
 
 ITEMS_PER_STEP = 80
-ITEMS_OF_OFFER = 8
-"""Job, two entries, chain, place in it, expiry, mark; the guards are shared."""
+ITEMS_OF_OFFER, ITEMS_OF_SUCCESSOR = 8, 2
+"""Job, two entries, chain, place in it, expiry, mark; of a successor the running job too, and the version of the table.
+The guards are shared.
+"""
 
 
 def check_body(body: bytes) -> None:
@@ -131,12 +135,13 @@ async def enqueue_extended(
 
 def _slices(offers: Sequence[Offer]) -> list[tuple[int, int]]:
     found = [[0, 0]]
-    size = 0
+    items = size = 0
     for end, offer in enumerate(offers, 1):
-        size += len(offer.job.body)
-        if (end - found[-1][0]) * ITEMS_OF_OFFER > ITEMS_PER_STEP or (size > BYTES_PER_STEP and found[-1][1] > 0):
+        more = ITEMS_OF_OFFER + (ITEMS_OF_SUCCESSOR if offer.job.replace_running else 0)
+        items, size = items + more, size + len(offer.job.body)
+        if items > ITEMS_PER_STEP or (size > BYTES_PER_STEP and found[-1][1] > 0):
             found.append([end - 1, end])
-            size = len(offer.job.body)
+            items, size = more, len(offer.job.body)
         found[-1][1] = end
     return [(start, end) for start, end in found]
 
@@ -174,9 +179,12 @@ class _Enqueue:
         key = places.dedupe(self._qid, job.dedupe_key, job.serialize_key)
         entry = await step.item(key) if job.dedupe_key else None
         if entry is not None and counts(entry, self._now_ms):
-            offered = await self._decide(job, entry)
+            newer = await successor_of(step, entry) if entry["live"] else None
+            offered = await self._decide(offer, job_id, entry, newer)
             if job.send_id and offered.outcome in (OfferOutcome.KEPT, OfferOutcome.REPLACED):
-                remember(step, send, entry, offer.slot, offered.outcome, self._now_ms)
+                is_newer = newer is not None and offered.outcome is OfferOutcome.REPLACED
+                named = {"pri": newer.priority, "id": newer.id} if newer is not None and is_newer else entry
+                remember(step, send, named, offer.slot, offered.outcome, self._now_ms)
         elif offer.only_if_known and not await self._is_live(job.serialize_key):
             return Offered(OfferOutcome.NOT_HERE)
         elif offer.only_if_known and offer.takes_no_jobs:
@@ -190,30 +198,57 @@ class _Enqueue:
     async def _is_live(self, serialize_key: str) -> bool:
         return bool(serialize_key) and await self._step.item(self._step.places.chain(serialize_key)) is not None
 
-    async def _decide(self, new: ExtendedJob, entry: Item) -> Offered:
-        """What becomes of a job whose dedupe key is taken, by the entry of that key."""
-        descriptor = entry_descriptor(self._store, self._queue, entry)
+    async def _decide(self, offer: Offer, job_id: int, entry: Item, newer: StoredJob | None) -> Offered:
+        """What becomes of a job whose dedupe key is taken, by the entry of that key and its successor."""
+        new, descriptor = offer.job, entry_descriptor(self._store, self._queue, entry)
         if new.on_duplicate == OnDuplicate.REJECT:
             return Offered(OfferOutcome.REJECTED, descriptor)
         kept = Offered(OfferOutcome.KEPT, descriptor)
         if new.on_duplicate != OnDuplicate.REPLACE or not entry["live"]:
             return kept
         job = await self._step.job(self._qid, entry["pri"], entry["id"])
-        if job is None or job.state not in (PENDING, WAITING):
-            if job is not None and job.state == IN_PROGRESS and not job.custom_status.endswith(NOT_REPLACED_END):
+        if job is None:
+            return kept
+        stands = job if newer is None else newer
+        if stands.state in (PENDING, WAITING):
+            offered = self._replace(new, stands)
+        elif new.replace_running is ReplaceRunning.KEEP:
+            if not job.custom_status.endswith(NOT_REPLACED_END):
                 job.append_status(not_replaced_status(self._now_ms))
             return kept
+        elif offer.is_emptied:
+            return Offered(OfferOutcome.RUNS_HERE, descriptor)
+        else:
+            offered = await self._store_job(offer, job_id, follows=entry)
+            job.append_status(newer_waits_status(self._now_ms, offered.descriptor))
+            job.stop_by = job.stop_by or ""
+        asks = new.replace_running is ReplaceRunning.CANCEL and offered.outcome is not OfferOutcome.DIFFERENT
+        if asks and job.state == IN_PROGRESS:
+            job.stop_by = job.stop_by or offer.by
+        return offered
+
+    def _replace(self, new: ExtendedJob, job: StoredJob) -> Offered:
+        """Give a job that is PENDING or WAITING what the newer one is to do."""
+        descriptor = self._store.of(self._queue, job)
         if job.priority != new.priority:
             return Offered(OfferOutcome.DIFFERENT, descriptor)
-        step = self._step
-        step.replace_body(job, new.body)
+        wanted_ms = self._now_ms if new.run_after_ms is None else new.run_after_ms
+        times = (job.created_at_ms, job.run_after_ms)
+        self._step.replace_body(job, new.body)
         job.updated_at_ms = self._now_ms
-        job.run_after_ms = self._now_ms if new.run_after_ms is None else new.run_after_ms
+        job.run_after_ms = replaced_due_ms(wanted_ms, new.replace_within_ms, *times)
         job.attempts_allowed = job.attempts_remaining = new.attempts_allowed
         is_first = job.state == PENDING and not job.is_over(self._now_ms)
         return Offered(OfferOutcome.REPLACED, descriptor, job.run_after_ms if is_first else None)
 
-    async def _store_job(self, offer: Offer, job_id: int) -> Offered:
+    async def _raise_format(self) -> None:
+        """With the first successor: a server that does not know these would let them wait for ever."""
+        identity = await self._step.item(IDENTITY)
+        if identity is not None and identity["format"] < SUCCESSORS_FORMAT:
+            identity["format"] = SUCCESSORS_FORMAT
+
+    async def _store_job(self, offer: Offer, job_id: int, *, follows: Item | None = None) -> Offered:
+        """`follows`: the entry of the running job whose successor it is."""
         step, given = self._step, offer.job
         job = new_job(self._qid, job_id, given, self._now_ms)
         job.dedupe_key, job.serialize_key, job.send_id = given.dedupe_key, given.serialize_key, given.send_id
@@ -222,7 +257,11 @@ class _Enqueue:
         step.add_job(job)
         if job.send_id:
             put_live_entry(step, step.places.send(self._qid, job.send_id), job)
-        if job.dedupe_key:
+        if follows is not None:
+            await self._raise_format()
+            job.state = WAITING
+            follows["next"] = [self._qid, self._queue, job.priority, job.id]
+        elif job.dedupe_key:
             put_live_entry(step, step.places.dedupe(self._qid, job.dedupe_key, job.serialize_key), job)
         if job.over_at_ms is not None:
             step.add(step.places.expiry(self._qid, job.priority, job.id), expiry_item(job))

@@ -1,7 +1,8 @@
 """Dedupe keys, send ids and serialize keys: what stands of them, and what the life of a job does to them.
 
 An entry is an item of its own. It is `live` while its job is; then `until` is when it counts no more, absent where it
-counts as long as the job is kept. `elsewhere` is the descriptor of a job of another shard.
+counts as long as the job is kept. `elsewhere` is the descriptor of a job of another shard. `next` is the successor:
+number and name of the queue, priority, id.
 
 The chain of a serialize key is an item with its first job (number and name of the queue, priority, id); each job that
 waits behind it is an item of its own, in the order of their places. Every change of a chain changes its item, so steps
@@ -22,6 +23,7 @@ from pinlater.backends.extended import (
     SEND_ID_KEPT_MS,
     Barrier,
     BlockedChain,
+    KeyHolder,
     KeyWindow,
     OfferOutcome,
 )
@@ -57,6 +59,24 @@ def names(entry: Item, job: StoredJob) -> bool:
 
 def entry_descriptor(store: Store, queue: str, entry: Item) -> str:
     return str(entry.get("elsewhere") or store.descriptor(queue, entry["pri"], entry["id"]))
+
+
+def is_next(entry: Item, job: StoredJob) -> bool:
+    """Whether the job is the successor."""
+    return "next" in entry and entry["next"][3] == job.id
+
+
+async def successor_of(step: Step, entry: Item | None) -> StoredJob | None:
+    """The newer job that waits for the one that the entry of a dedupe key names."""
+    if entry is None or "next" not in entry:
+        return None
+    qid, _, priority, job_id = entry["next"]
+    return await step.job(qid, priority, job_id)
+
+
+def successor_descriptor(store: Store, entry: Item) -> str | None:
+    """The descriptor of the successor that an entry has."""
+    return store.descriptor(*entry["next"][1:]) if "next" in entry else None
 
 
 def _close(entry: Item, until_ms: int | None, *, remove: bool) -> None:
@@ -138,7 +158,13 @@ async def leave(step: Step, store: Store, job: StoredJob, now_ms: int, stays: Ke
     if job.dedupe_key:
         key = dedupe_key_of(step, job)
         entry = await step.item(key)
-        if entry is not None and names(entry, job):
+        if entry is not None and is_next(entry, job):
+            del entry["next"]
+        elif entry is not None and names(entry, job) and (heir := await successor_of(step, entry)) is not None:
+            if not heir.serialize_key:
+                await _free(step, entry["next"])
+            put_live_entry(step, key, heir)
+        elif entry is not None and names(entry, job):
             if is_end:
                 _close(entry, None if job.dedupe_for_ms == WHILE_KEPT else now_ms + job.dedupe_for_ms, remove=False)
             if stays is KeysLeft.NOTHING or (stays is KeysLeft.WINDOWS and not is_window(entry, now_ms)):
@@ -314,20 +340,24 @@ async def lift_barriers(store: Store, barriers: Sequence[Barrier], now_ms: int) 
 # -- queries -----------------------------------------------------------------------------------------------------------
 
 
-async def find_keys(store: Store, queue: str, keys: Sequence[KeyRef]) -> list[str | None]:
+async def find_keys(store: Store, queue: str, keys: Sequence[KeyRef]) -> list[KeyHolder | None]:
     qid = await store.queues.find(queue)
     entry_keys = {
         key: store.places.dedupe(qid or "", key.dedupe_key, key.serialize_key) for key in keys if key.dedupe_key
     }
     found = await store.table.read_all(entry_keys.values())
     heads = await chains(store, [key.serialize_key for key in keys if key.serialize_key and not key.dedupe_key])
-    answers: list[str | None] = []
+    answers: list[KeyHolder | None] = []
     for key in keys:
         if not key.dedupe_key:
-            answers.append(first_of(store, heads.get(key.serialize_key)))
+            first = first_of(store, heads.get(key.serialize_key))
+            answers.append(None if first is None else KeyHolder(first))
             continue
         entry = found.get(entry_keys[key])
-        answers.append(None if entry is None else entry_descriptor(store, queue, entry))
+        if entry is None:
+            answers.append(None)
+        else:
+            answers.append(KeyHolder(entry_descriptor(store, queue, entry), successor_descriptor(store, entry) or ""))
     return answers
 
 

@@ -95,6 +95,8 @@ class StoredJob:
     """Its place in the chain of its serialize key, while it is live."""
 
     stop_by: str | None = _attribute("sb")
+    """Who asked it to stop; "": nobody, and it has had a successor."""
+
     progress: list[Any] | None = field(default=None, metadata={"attribute": "pr"})
     attempts: bytes | None = _attribute("at")
     """The record of its attempts before the last (packed_trails.py)."""
@@ -234,7 +236,7 @@ class StoredJob:
         info.cancelled = True if self.state == CANCELLED else None
         info.progress = None if self.progress is None else JobProgress(*self.progress)
         info.expires_at_ms, info.claim_timeout_ms = self.over_at_ms, self.own_timeout_ms
-        info.cancel_requested_by, info.dedupe_for_ms = self.stop_by, self.dedupe_for_ms
+        info.cancel_requested_by, info.dedupe_for_ms = self.stop_by or None, self.dedupe_for_ms
         return info
 
 

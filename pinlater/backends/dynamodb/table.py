@@ -30,7 +30,9 @@ from pinlater.backends.dynamodb.items import (
 from pinlater.backends.dynamodb.table_address import TableAddress
 from pinlater.errors import NothingStored, OutcomeUnknown, StoreConflict, StoreRefused
 
-FORMAT = 1
+FORMAT, SUCCESSORS_FORMAT = 1, 2
+"""The version of a table, which a server that does not know it does not open: the second once a job had a successor."""
+
 KEYS_PER_READ = 100
 READY_TRIES, READY_EVERY_S = 300, 0.1
 IDENTITY, IDS = ItemKey("m", "identity"), ItemKey("m", "ids")
@@ -88,10 +90,10 @@ class JobTable:
             raise StoreRefused(
                 f"this store belongs to shard {identity.shard_id!r}, not to {shard_id!r}; correct the address or the id"
             )
-        if found["format"] > FORMAT:
+        if found["format"] > SUCCESSORS_FORMAT:
             raise StoreRefused(
-                f"this store has the items of a newer PinLater (version {found['format']}, this one knows {FORMAT}); "
-                "upgrade this server"
+                f"this store has the items of a newer PinLater (version {found['format']}, this one knows "
+                f"{SUCCESSORS_FORMAT}); upgrade this server"
             )
         self.places.buckets = found["buckets"]
         return identity

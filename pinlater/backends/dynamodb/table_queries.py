@@ -7,14 +7,21 @@ page by page: as many as workers hold.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from heapq import merge
 from itertools import islice
 from typing import NamedTuple
 
 from pinlater.backends.base import SLICE_BYTES, JobKey, LevelCounts, ScanPosition, ScanRequest, StatsPage, StatsPosition
 from pinlater.backends.dynamodb.items import LAST, ORDER, ORDER_KEY, Item, ItemKey, at
-from pinlater.backends.dynamodb.key_items import chains, first_of
+from pinlater.backends.dynamodb.key_items import (
+    chains,
+    entry_descriptor,
+    first_of,
+    is_next,
+    names,
+    successor_descriptor,
+)
 from pinlater.backends.dynamodb.store_parts import Store
 from pinlater.backends.dynamodb.stored_job import (
     ALL_BUT_THE_BODY,
@@ -75,18 +82,37 @@ async def _found(store: Store, queue: str, keys: Iterable[ItemKey]) -> dict[Item
     references = await store.table.read_all([key for key, item in items.items() if item.get("t")], ("pk", "sk", "b"))
     found: dict[ItemKey, FoundJob] = {}
     waiting: dict[ItemKey, str] = {}
+    paired: dict[ItemKey, StoredJob] = {}
     for key, item in items.items():
         job = StoredJob.of_item({**item, "t": False})
         info = job.info(store.of(queue, job))
         if key in references:
             info.body_stored_at = BodyReference(references[key]["b"]).described
-        if job.state == WAITING:
+        if job.state == WAITING and job.serialize_key:
             waiting[key] = job.serialize_key
+        elif job.state == WAITING or (job.state == IN_PROGRESS and job.stop_by is not None and job.dedupe_key):
+            paired[key] = job
         found[key] = FoundJob(info, item["n"])
     heads = await chains(store, list(waiting.values()))
     for key, serialize_key in waiting.items():
         found[key].info.waits_for = first_of(store, heads.get(serialize_key))
+    if paired:
+        await _add_successors(store, queue, paired, found)
     return found
+
+
+async def _add_successors(
+    store: Store, queue: str, jobs: Mapping[ItemKey, StoredJob], found: Mapping[ItemKey, FoundJob]
+) -> None:
+    """Those of running jobs, and the running jobs of successors that are in no chain."""
+    places = {key: store.places.dedupe(job.qid, job.dedupe_key, job.serialize_key) for key, job in jobs.items()}
+    entries = await store.table.read_all(places.values())
+    for key, job in jobs.items():
+        entry = entries.get(places[key])
+        if entry is not None and names(entry, job):
+            found[key].info.successor = successor_descriptor(store, entry)
+        elif entry is not None and is_next(entry, job):
+            found[key].info.waits_for = entry_descriptor(store, queue, entry)
 
 
 async def _add_bodies(store: Store, found: dict[ItemKey, FoundJob], max_bytes: int) -> int:

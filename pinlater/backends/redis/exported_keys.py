@@ -15,16 +15,23 @@ from typing import Any
 
 from pinlater.backends.extended import SEND_ID_KEPT_MS
 from pinlater.backends.packed_trails import TOTAL
-from pinlater.backends.redis.extra_record import EXTRA, GROUPED, KEY_AT, PROGRESS, TAGGED
+from pinlater.backends.redis.key_records import (
+    CHAIN_HEAD,
+    EXTRA,
+    GROUPED,
+    KEY_AT,
+    KEY_ENTRY,
+    PROGRESS,
+    TAGGED,
+    successor_of,
+)
 from pinlater.backends.redis.records import (
     CANCELLED,
-    CHAIN_HEAD,
     CHANGED,
     CLAIM,
     GROUPS_MARK,
     HEAD,
     ID,
-    KEY_ENTRY,
     MAX_PRIORITY,
     RESULT,
     TIERED,
@@ -240,7 +247,10 @@ async def _described(
     awaiting: Any = answers[2 + len(names)] if state == _FAILED else repeat(None)
     none = [None] * len(ids)
     columns = [of.get(name, none) for name in _HASHES]
-    places = await _places(store, queue, priority, ids, columns[2]) if state == _WAITING else {}
+    places = {}
+    if state == _WAITING:
+        places = await _places(store, queue, priority, ids, columns[2])
+        places |= await _successors(store, queue, ids, columns[2])
     rows = []
     for (job_id, score), value, time, awaits, *own in zip(found, values, times, awaiting, *columns, strict=False):
         if value is None:
@@ -265,6 +275,29 @@ async def _places(
     ]
     scores = await store.commands(commands)
     return {job_id: int(score) for (job_id, _), score in zip(chained, scores, strict=True) if score is not None}
+
+
+async def _successors(
+    store: RedisStore, queue: _Queue, ids: Sequence[bytes], extras: Sequence[bytes | None]
+) -> dict[bytes, int]:
+    """Those that wait in no chain, but for the running job of their dedupe key. They have no place."""
+    alone = [(job_id, _dedupe_name(extra)) for job_id, extra in zip(ids, extras, strict=True) if extra]
+    alone = [(job_id, name) for job_id, name in alone if name.startswith(_IN_NO_CHAIN) and name != _IN_NO_CHAIN]
+    entries = await store.commands([("HGET", queue.base + b":keys", name) for _, name in alone])
+    return {
+        job_id: 0
+        for (job_id, _), entry in zip(alone, entries, strict=True)
+        if entry and successor_of(entry)[:1] == ID.unpack(job_id)
+    }
+
+
+_IN_NO_CHAIN = b"d000"
+"""How the names of dedupe keys without a serialize key begin."""
+
+
+def _dedupe_name(extra: bytes) -> bytes:
+    dedupe_bytes, serialize_bytes = EXTRA.unpack_from(extra)[6:8]
+    return extra[EXTRA.size : EXTRA.size + KEY_AT + serialize_bytes + dedupe_bytes]
 
 
 def _serialize_key(extra: bytes) -> bytes:
@@ -438,9 +471,11 @@ def _key(queue: str, name: bytes, entry: bytes, extra: bytes | None, is_kept: bo
         at = KEY_AT + int(name[1:KEY_AT])
         serialize, dedupe = name[KEY_AT:at], name[at:]
         window_ms = EXTRA.unpack_from(extra)[2] if extra else 0
+    elsewhere = entry[ID.size + KEY_ENTRY.size :].decode() if job_id == 0 else ""
     return KeyRow(
         *(queue, dedupe, serialize, send, job_id, priority, slot, window_ms, outcome),
-        *(until_ms or None, is_kept, entry[ID.size + KEY_ENTRY.size :].decode() or None),
+        *(until_ms or None, is_kept, elsewhere or None),
+        *successor_of(entry),
     )
 
 

@@ -13,6 +13,7 @@ from pinlater.backends.extended import (
     BlockedChain,
     HeartbeatAnswer,
     HeartbeatRequest,
+    KeyHolder,
     KeyWindow,
     Offer,
     Offered,
@@ -21,24 +22,39 @@ from pinlater.backends.extended import (
 )
 from pinlater.backends.key_windows import WindowText
 from pinlater.backends.redis.claim_ends import PLACEHOLDER
-from pinlater.backends.redis.extra_record import EXTRA, GROUPED, KEY_AT, PROGRESS, TAG_BYTES, TAGGED
+from pinlater.backends.redis.key_records import (
+    CHAIN_HEAD,
+    EXTRA,
+    GROUPED,
+    KEY_AT,
+    KEY_ENTRY,
+    OFFER,
+    PROGRESS,
+    REPLACE_RULES,
+    TAG_BYTES,
+    TAGGED,
+    successor_of,
+)
 from pinlater.backends.redis.pubsub import PubSub
-from pinlater.backends.redis.records import CHAIN_HEAD, HEAD, ID, KEY_ENTRY, OFFER, TIERED, Args, first_of_chain, named
+from pinlater.backends.redis.records import HEAD, ID, TIERED, Args, first_of_chain, named
 from pinlater.backends.redis.scripts import ScriptCaller, lowest_id
 from pinlater.backends.redis.trail_records import with_log
 from pinlater.errors import HomesChanged
 from pinlater.model import (
     MAX_KEY_BYTES,
     MAX_STATUS_CHARS,
+    ExtendedJob,
     HeartbeatOutcome,
     KeyRef,
+    OnDuplicate,
     RescheduleOutcome,
     descriptor_prefix,
 )
 from pinlater.model.body_reference import BodyReference
 from pinlater.model.status_text import job_expired_status
 
-_IF_KNOWN, _TAKES_NO_JOBS = 1, 2
+_IF_KNOWN, _TAKES_NO_JOBS, _HAS_RULES = 1, 2, 4
+_REPLACE = OnDuplicate.REPLACE  # looking a member up is a call
 _NO_ID = bytes(ID.size)
 _UNTIL_DIGITS = 16
 _OUTCOMES = tuple(OfferOutcome)
@@ -79,8 +95,9 @@ class ExtendedCommands(PubSub):
     def _offered(self, queue: str, offers: Sequence[Offer], answer: Any, now_ms: int) -> list[Offered]:
         if isinstance(answer, bytes):
             return _all_new(queue, self.shard_id, offers, int(answer), now_ms)
-        codes, ids, priorities, elsewhere = answer
+        codes, ids, priorities, elsewhere, nearer = answer
         others = {place - 1: descriptor.decode() for place, descriptor in elsewhere}
+        nearer_ms = {place - 1: int(run_after_ms) for place, run_after_ms in nearer}
         offered, shard, at = [], self.shard_id, 0
         for place, code in enumerate(codes):
             job_id = ids[at : at + ID.size]
@@ -90,21 +107,19 @@ class ExtendedCommands(PubSub):
                 continue
             ready_at_ms = None
             if code >= _PENDING_NOW:
-                ready_at_ms = offers[place].job.run_after_ms
+                ready_at_ms = nearer_ms.get(place, offers[place].job.run_after_ms)
                 ready_at_ms = now_ms if ready_at_ms is None else ready_at_ms
             outcome = _OUTCOMES[code % _PENDING_NOW]
             offered.append(Offered(outcome, named(queue, shard, priorities[place], job_id), ready_at_ms))
         return offered
 
-    async def find_keys(self, queue: str, keys: Sequence[KeyRef]) -> list[str | None]:
+    async def find_keys(self, queue: str, keys: Sequence[KeyRef]) -> list[KeyHolder | None]:
         names = [dedupe_name(key.dedupe_key, key.serialize_key) for key in keys if key.dedupe_key]
         chains = [key.serialize_key for key in keys if not key.dedupe_key]
         answer = await self._store.call_queue("find_keys", queue, [len(names), *names, *chains])
         entries, heads = iter(answer[: len(names)]), iter(answer[len(names) :])
         return [
-            named_by(next(entries), queue, self.shard_id)
-            if key.dedupe_key
-            else first_of_chain(next(heads), self.shard_id)
+            _holder(next(entries), queue, self.shard_id) if key.dedupe_key else _first(next(heads), self.shard_id)
             for key in keys
         ]
 
@@ -244,6 +259,20 @@ def named_by(entry: bytes, queue: str, shard: str) -> str | None:
     return named(queue, shard, priority, entry[: ID.size])
 
 
+def _holder(entry: bytes, queue: str, shard: str) -> KeyHolder | None:
+    """The job that an entry of BASE:keys names, with its successor."""
+    descriptor = named_by(entry, queue, shard)
+    if descriptor is None:
+        return None
+    job_id, priority = successor_of(entry)
+    return KeyHolder(descriptor, named(queue, shard, priority, ID.pack(job_id)) if job_id else "")
+
+
+def _first(head: bytes, shard: str) -> KeyHolder | None:
+    descriptor = first_of_chain(head, shard)
+    return None if descriptor is None else KeyHolder(descriptor)
+
+
 def dedupe_name(dedupe_key: str, serialize_key: str) -> str:
     """What an entry of BASE:keys is called (_extra.lua)."""
     return f"d{len(serialize_key.encode()):03}{serialize_key}{dedupe_key}"
@@ -285,6 +314,7 @@ def _all_new_args(offers: Sequence[Offer], now_ms: int) -> Args:
             or offer.only_if_known
             or offer.behind
             or offer.schedule
+            or (job.on_duplicate is _REPLACE and _has_rules(job))
         ):
             return []
         if job.dedupe_key:
@@ -303,6 +333,17 @@ def _all_new_args(offers: Sequence[Offer], now_ms: int) -> Args:
     return [*head, *names, *keys, *slots, *[amount * kinds for amount in slots.values()], *more]
 
 
+def _has_rules(job: ExtendedJob) -> bool:
+    """Whether a job that replaces has REPLACE_RULES in its offer."""
+    return bool(job.replace_running or job.replace_within_ms is not None)
+
+
+def _rules(offer: Offer) -> bytes:
+    """REPLACE_RULES of an offer, and what follows them."""
+    job, by = offer.job, offer.by.encode()
+    return REPLACE_RULES.pack(job.replace_within_ms or 0, job.replace_running, offer.is_emptied, len(by)) + by
+
+
 def _offer_args(offer: Offer, now_ms: int) -> tuple[bytes, bytes]:
     """What is offered with what the job has beside others, and what BASE:jobs gets of it."""
     job = offer.job
@@ -311,10 +352,11 @@ def _offer_args(offer: Offer, now_ms: int) -> tuple[bytes, bytes]:
     mark = offer.mark.encode() if schedule else b""
     group = job.group
     flags = (TAGGED if job.tags else 0) + (GROUPED if group else 0)
+    rules = _rules(offer) if job.on_duplicate is _REPLACE and _has_rules(job) else b""
     about = _OFFER_WITH_EXTRA.pack(
         now_ms if job.run_after_ms is None else job.run_after_ms,
         job.on_duplicate,
-        _IF_KNOWN * offer.only_if_known + _TAKES_NO_JOBS * offer.takes_no_jobs,
+        _IF_KNOWN * offer.only_if_known + _TAKES_NO_JOBS * offer.takes_no_jobs + (_HAS_RULES if rules else 0),
         len(behind),
         len(schedule),
         len(mark),
@@ -329,8 +371,8 @@ def _offer_args(offer: Offer, now_ms: int) -> tuple[bytes, bytes]:
         len(send_id),
         0,
     )
-    if behind or schedule:
-        about = about[: OFFER.size] + behind + schedule + mark + about[OFFER.size :]
+    if behind or schedule or rules:
+        about = about[: OFFER.size] + behind + schedule + mark + rules + about[OFFER.size :]
     status = job.custom_status[:MAX_STATUS_CHARS].encode()
     level = job.priority + TIERED if type(job.body) is BodyReference else job.priority
     value = HEAD.pack(now_ms, job.attempts_allowed, level, len(status)) + status + job.body

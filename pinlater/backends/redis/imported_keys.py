@@ -9,8 +9,8 @@ from typing import Any
 
 from pinlater.backends.packed_trails import TOTAL
 from pinlater.backends.redis.exported_keys import BARRIER, SHOWS_KEYS, STOPS, UNDELIVERED_ROW
-from pinlater.backends.redis.extra_record import EXTRA, GROUPED, PROGRESS, TAGGED
-from pinlater.backends.redis.records import CHAIN_HEAD, CHANGED, CLAIM, GROUPS_MARK, HEAD, ID, KEY_ENTRY, RESULT, TIERED
+from pinlater.backends.redis.key_records import CHAIN_HEAD, EXTRA, GROUPED, KEY_ENTRY, PROGRESS, SUCCESSOR, TAGGED
+from pinlater.backends.redis.records import CHANGED, CLAIM, GROUPS_MARK, HEAD, ID, RESULT, TIERED
 from pinlater.backends.requests import LIVE_STATES, StoredState
 from pinlater.backends.store_transfer import (
     ChainRow,
@@ -211,6 +211,8 @@ class ImportCommands:
             name = b"i" + key.send_id if key.send_id else dedupe_entry(key.dedupe_key, key.serialize_key)
             record = KEY_ENTRY.pack(until_ms or 0, key.slot, key.priority, key.outcome)
             entry = ID.pack(0 if key.elsewhere else key.job_id) + record + (key.elsewhere or "").encode()
+            if key.successor_id:
+                entry += SUCCESSOR.pack(key.successor_id, key.successor_priority)
             self._hashes[self._base(queue) + b":keys"] += (name, entry)
             self._slots[key.slot] += 1
             if until_ms is not None and until_ms < MAX_TIME_MS and not is_over:

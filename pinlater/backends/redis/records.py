@@ -96,14 +96,13 @@ from pinlater.backends.base import (
     SilentClaim,
     UnrenewedClaim,
 )
-from pinlater.backends.extended import SEND_ID_KEPT_MS
 from pinlater.backends.group_store import ENTERED
-from pinlater.backends.redis.extra_record import EXTRA, GROUPED, PROGRESS, TAG_BYTES, TAGGED, show_extra
-from pinlater.backends.redis.store_version import EXTENDED_VERSION, GROUPS_VERSION, REFERENCES_VERSION
+from pinlater.backends.redis.key_records import CHAIN_HEAD, lua_format, show_extra
+from pinlater.backends.redis.store_version import GROUPS_VERSION, REFERENCES_VERSION
 from pinlater.backends.requests import MOST_OVERTAKEN_MS, STORED_STATES
 from pinlater.model import MAX_STATUS_CHARS, DequeuedJob, Job, JobInfo, JobState, descriptor_prefix
 from pinlater.model.body_reference import BodyReference
-from pinlater.model.status_text import CUT_MARK, MAX_WITH_MARK, NOT_REPLACED, NOT_REPLACED_END
+from pinlater.model.status_text import CUT_MARK, MAX_WITH_MARK
 
 MAX_PRIORITY = 127
 """A byte on the wire; deleting a queue frees the keys of so many priorities."""
@@ -168,28 +167,8 @@ _CREATED = Struct(">Q")
 GROUPS_MARK = "g"
 """Stands behind the time of a queue in ROOT:queues once a job of it had a group."""
 
-KEY_ENTRY = Struct(">QHBB")
-"""Behind the id of the job that a key names (0: of another shard, whose descriptor follows): when the entry ends to
-count (0: the job is live), slot, priority, OfferOutcome.
-"""
-
-CHAIN_HEAD = Struct(">QB")
-"""Since when; what is behind it (_chain.lua). Behind it stand id, a byte of priority and the queue."""
-
 RESULT = Struct(">QQQIIB")
 """created_at, run_after, finished_at, attempts_allowed, attempts_remaining, priority; the result follows."""
-
-OFFER = Struct(">QBBBBB")
-"""What a script is told of an offer: run_after, on_duplicate, flags (1 only if known, 2 takes no jobs), bytes of
-the shard id of a barrier, of the name of a schedule and of its mark; these follow.
-"""
-
-_LUA_CODES = {"d": "d", "Q": "I8", "q": "i8", "I": "I4", "H": "I2", "B": "B", ">": ">"}
-
-
-def lua_format(record: Struct) -> str:
-    return "'" + "".join([_LUA_CODES[code] for code in record.format]) + "'"
-
 
 LUA_LAYOUT = {
     "HEAD": lua_format(HEAD),
@@ -210,30 +189,12 @@ LUA_LAYOUT = {
     "MAX_STATUS_CHARS": str(MAX_STATUS_CHARS),
     "MAX_WITH_MARK": str(MAX_WITH_MARK),
     "CUT_MARK": CUT_MARK.replace("\n", "\\n"),
-    "NOT_REPLACED": NOT_REPLACED,
-    "NOT_REPLACED_END": NOT_REPLACED_END.replace("\n", "\\n"),
     "SLICE_BYTES": str(SLICE_BYTES),
     "ACK_RESULT": lua_format(_ACK_RESULT),
-    "EXTRA": lua_format(EXTRA),
-    "EXTRA_TIMEOUT": lua_format(Struct(">Q")),
-    "EXTRA_SLOT_AT": str(Struct(">QQq").size + 1),
-    "EXTRA_FLAGS_AT": str(Struct(">QQqHB").size + 1),
-    "TAGGED": str(TAGGED),
-    "GROUPED": str(GROUPED),
     "GROUPS_MARK": GROUPS_MARK,
     "ENTERED": str(ENTERED),
-    "TAG_BYTES": lua_format(TAG_BYTES),
-    "PROGRESS": lua_format(PROGRESS),
-    "PROGRESS_BYTES": str(PROGRESS.size),
-    "KEY_ENTRY": lua_format(KEY_ENTRY),
-    "KEY_ENTRY_BYTES": str(KEY_ENTRY.size),
-    "CHAIN_HEAD": lua_format(CHAIN_HEAD),
     "RESULT": lua_format(RESULT),
     "RESULT_BYTES": str(RESULT.size),
-    "OFFER": lua_format(OFFER),
-    "OFFER_BYTES": str(OFFER.size),
-    "SEND_ID_KEPT_MS": str(SEND_ID_KEPT_MS),
-    "EXTENDED_VERSION": str(EXTENDED_VERSION),
     "REFERENCES_VERSION": str(REFERENCES_VERSION),
     "GROUPS_VERSION": str(GROUPS_VERSION),
     "TIERED": str(TIERED),
@@ -468,7 +429,9 @@ def _described(
         info.cancelled = True if state == CANCELLED else None
     if state == _REPLAYED:
         info.moved_to, info.replayed_to = None, info.moved_to
-    if head:
+    if head and info.state is JobState.IN_PROGRESS:
+        info.successor = first_of_chain(head, shard)
+    elif head:
         info.waits_for = first_of_chain(head, shard)
     if lacks_result:
         info.result_left_out = True

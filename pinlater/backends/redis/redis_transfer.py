@@ -12,6 +12,7 @@ from pinlater.backends.redis.store_version import (
     EXTENDED_VERSION,
     GROUPS_VERSION,
     REFERENCES_VERSION,
+    SUCCESSORS_VERSION,
     shard_and_version,
 )
 from pinlater.backends.requests import StoredState
@@ -23,6 +24,7 @@ from pinlater.backends.store_transfer import (
     MARK_STEP,
     PLAIN,
     REFERENCES,
+    SUCCESSORS,
     ExportBlock,
     ImportState,
     StoreFacts,
@@ -31,7 +33,13 @@ from pinlater.backends.store_transfer import (
     store_facts,
 )
 
-_VERSIONS = {PLAIN: 1, EXTENDED: EXTENDED_VERSION, REFERENCES: REFERENCES_VERSION, GROUPS: GROUPS_VERSION}
+_VERSIONS = {
+    PLAIN: 1,
+    EXTENDED: EXTENDED_VERSION,
+    REFERENCES: REFERENCES_VERSION,
+    GROUPS: GROUPS_VERSION,
+    SUCCESSORS: SUCCESSORS_VERSION,
+}
 _UNLINKED_AT_ONCE = 1_000
 
 

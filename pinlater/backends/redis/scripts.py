@@ -1,8 +1,8 @@
 """The Lua scripts of lua/, and the Redis they are called on.
 
-`--#include NAME` takes in _NAME.lua, and `$NAME` is a number or format of LUA_LAYOUT or TRAIL_LAYOUT. A script is sent
-by its SHA1; only when Redis answers that it does not know it, and so ran nothing, its text is sent. No call is sent
-twice otherwise. The store connects when it has to, and checks each time that it is still the same store.
+`--#include NAME` takes in _NAME.lua, and `$NAME` is a number or format of LUA_LAYOUT, KEY_LAYOUT or TRAIL_LAYOUT. A
+script is sent by its SHA1; only when Redis answers that it does not know it, and so ran nothing, its text is sent. No
+call is sent twice otherwise. The store connects when it has to, and checks each time that it is still the same store.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from pinlater.backends.redis.address import RedisAddress
 from pinlater.backends.redis.cluster_slots import GUARD, ClusterNodes
 from pinlater.backends.redis.connection import PipelinedConnection, ReplyError, is_read_only, mapped, reason
 from pinlater.backends.redis.failover import Endpoint, FailoverListener, ReplicatedConnection, find_primary
+from pinlater.backends.redis.key_records import KEY_LAYOUT
 from pinlater.backends.redis.records import LUA_LAYOUT, Arg, root_key
 from pinlater.backends.redis.store_version import shard_and_version
 from pinlater.backends.redis.trail_records import TRAIL_LAYOUT
@@ -53,7 +54,7 @@ def load_scripts(before: str = "") -> dict[str, Script]:
     """All scripts by name, each behind that text."""
     folder = files("pinlater.backends.redis") / "lua"
     texts = {entry.name[:-4]: entry.read_text("utf-8") for entry in folder.iterdir() if entry.name.endswith(".lua")}
-    scripts, layout = {}, LUA_LAYOUT | TRAIL_LAYOUT
+    scripts, layout = {}, LUA_LAYOUT | KEY_LAYOUT | TRAIL_LAYOUT
     for name, text in texts.items():
         if not name.startswith("_"):
             source = before + _INCLUDE.sub(lambda match: texts["_" + match[1]], text)

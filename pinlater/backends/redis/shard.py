@@ -14,7 +14,7 @@ from pinlater.backends.redis.jobs import AdminCommands, JobCommands, Queries
 from pinlater.backends.redis.pubsub import PubSub
 from pinlater.backends.redis.redis_transfer import RedisTransfer
 from pinlater.backends.redis.scripts import RedisStore
-from pinlater.backends.redis.store_version import GROUPS_VERSION, shard_and_version
+from pinlater.backends.redis.store_version import LAST_VERSION, shard_and_version
 from pinlater.backends.store_transfer import MARK_STEP, refuse_mark
 from pinlater.errors import StoreRefused
 
@@ -64,10 +64,10 @@ class RedisShard(
         shard, version = shard_and_version(about)
         if not self.opens_marked:
             refuse_mark(version, f"redis {store.address.shown}: ")
-        if version % MARK_STEP > GROUPS_VERSION:
+        if version % MARK_STEP > LAST_VERSION:
             raise StoreRefused(
                 f"redis {store.address.shown} has jobs of a newer PinLater (version {version}, this one knows "
-                f"{GROUPS_VERSION}): run that one"
+                f"{LAST_VERSION}): run that one"
             )
         if not shard:
             raise StoreRefused(f"redis {store.address.shown} has no shard id yet: give it one, as in ID=URL")

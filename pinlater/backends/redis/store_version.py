@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 
-EXTENDED_VERSION, REFERENCES_VERSION, GROUPS_VERSION = 2, 3, 4
-"""Stands behind the shard id in the identity once there were extended jobs, as `1 (version 2)`, and while there are
-references to bodies, or queues whose jobs have groups: versions before take it for another shard then, and leave it
+EXTENDED_VERSION, REFERENCES_VERSION, GROUPS_VERSION, SUCCESSORS_VERSION = 2, 3, 4, 5
+"""Stands behind the shard id in the identity once there were extended jobs, as `1 (version 2)`, while there are
+references to bodies, or queues whose jobs have groups, and once a job had a successor: versions before take it for
+another shard then, and leave it
 alone. What an older version must not open any more gets the next number: 7ab42ca0 refuses that whether or not it was
 told an id, those before keys only with an id (or by the record in their data folder).
 """
+
+LAST_VERSION = SUCCESSORS_VERSION
 
 _VERSION_OF_SHARD = re.compile(r"([A-Za-z0-9]*)(?: \(version ([0-9]+)\))?")
 

@@ -17,7 +17,8 @@ from pinlater.backends.packed_trails import (
     packed_attempts,
     packed_lines,
 )
-from pinlater.backends.redis.records import CANCELLED, CLAIM, ID, STATES, Args, lua_format
+from pinlater.backends.redis.key_records import lua_format
+from pinlater.backends.redis.records import CANCELLED, CLAIM, ID, STATES, Args
 from pinlater.model import MAX_ATTEMPTS_KEPT, MAX_LOG_BYTES, MAX_LOG_LINES, JobTrail, LogLine
 
 LENGTH = Struct(">I")

@@ -11,7 +11,8 @@ from pinlater.backends.sql.attempts import jobs_named, remove
 from pinlater.backends.sql.chains import Freed
 from pinlater.backends.sql.coordination import remove_tombstones
 from pinlater.backends.sql.dead_letters import letters_of
-from pinlater.backends.sql.extensions import End, Extension, Stays, extend, extensions, on_entries, set_extended
+from pinlater.backends.sql.ends import End, Stays
+from pinlater.backends.sql.extensions import Extension, extend, extensions, on_entries, set_extended
 from pinlater.backends.sql.group_lines import forget as forget_turns
 from pinlater.backends.sql.group_lines import put_back
 from pinlater.backends.sql.held_references import RESULT, release, replace_body
@@ -31,6 +32,7 @@ from pinlater.backends.sql.records import (
     WAITING,
 )
 from pinlater.backends.sql.session import Row, Session
+from pinlater.backends.sql.successors import were_asked
 from pinlater.backends.sql.trails import keep_last_attempts
 from pinlater.model import CancelOutcome, JobState, RescheduleOutcome
 
@@ -186,9 +188,11 @@ def cancel(
             del rows[job.id]
         if outcome is CancelOutcome.IN_PROGRESS and by:
             outcome = CancelOutcome.REQUESTED
-            if not (row[3] or 0) & STOPPING:
-                requested[job.id] = row[3] or 0
+            requested[job.id] = row[3] or 0
         outcomes.append(outcome)
+    stopping = [job_id for job_id, flags in requested.items() if flags & STOPPING]
+    for job_id in were_asked(session, stopping) if stopping else ():
+        del requested[job_id]
     remove(session, cancelled, now_ms, freed)
     session.put("stop", [(job_id, by) for job_id in sorted(requested)])
     extend(session, requested, STOPPING)

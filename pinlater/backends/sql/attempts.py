@@ -24,11 +24,13 @@ from pinlater.backends.extended import HeartbeatRequest
 from pinlater.backends.packed_trails import ENDS_JOB
 from pinlater.backends.requests import changes_behind
 from pinlater.backends.sql.chains import Freed
-from pinlater.backends.sql.extensions import End, Extension, Stays, end, extend, extensions
+from pinlater.backends.sql.ends import End, Stays, end
+from pinlater.backends.sql.extensions import Extension, extend, extensions
 from pinlater.backends.sql.group_lines import leave
 from pinlater.backends.sql.held_references import RESULT, hold, replace_body, result_bytes
 from pinlater.backends.sql.records import DEAD_LETTER_PENDING_MS, IN_LINE, IN_PROGRESS, SHOWN, STOPPING
 from pinlater.backends.sql.session import IDS_PER_STATEMENT, Row, Session, in_slices
+from pinlater.backends.sql.successors import ends_cancelled, were_asked
 from pinlater.backends.sql.trails import add_log_lines, keep_attempts
 from pinlater.backends.status_lines import crash_budget_status, expired_status, released_status
 from pinlater.model import (
@@ -113,7 +115,8 @@ def ack(
         del rows[each.id]  # named twice, the job is acked by the first
         outcome = _outcome(each, row[REMAINING])
         flags = row[EXTENDED]
-        if flags and flags & STOPPING and outcome is not AckOutcome.SUCCEEDED:
+        goes_on = outcome is AckOutcome.RETRIED
+        if flags and outcome is not AckOutcome.SUCCEEDED and ends_cancelled(session, each.id, flags, goes_on=goes_on):
             outcome = AckOutcome.CANCELLED
         effect = _effect(each, outcome, now_ms, rules)
         effects[effect].append(each.id)
@@ -213,7 +216,7 @@ def to_pending(session: Session, rows: Iterable[Row], now_ms: int, freed: Freed)
     ids: list[int] = []
     stopped: list[Row] = []
     for row in rows:
-        if row[EXTENDED] and row[EXTENDED] & STOPPING:
+        if row[EXTENDED] and ends_cancelled(session, row[ID], row[EXTENDED], goes_on=True):
             stopped.append(row)
         else:
             ids.append(row[ID])
@@ -348,8 +351,10 @@ def expired_claims(session: Session, queues: Sequence[str], limit: int, now_ms: 
         if left > 0:
             rows = session.rows("expired_claims_of", (now_ms, session.bound(some), left))
             left -= len(rows)
-            for queue_id, *claim, flags in rows:
-                found[names[queue_id]].append(ExpiredClaim._make((*claim, bool((flags or 0) & STOPPING))))
+            stopping = [row[2] for row in rows if (row[-1] or 0) & STOPPING]
+            asked = were_asked(session, stopping) if stopping else frozenset[int]()
+            for queue_id, *claim, _ in rows:
+                found[names[queue_id]].append(ExpiredClaim._make((*claim, claim[1] in asked)))
     return dict(found)
 
 
@@ -421,7 +426,7 @@ def _expire(
         line = status_line(now_ms, remaining) + (crash_budget_status(crashes) if used_up else "")
         effect = "retry" if remaining else "fail_and_mark" if rules.dead_letters else "fail"
         outcome = AckOutcome.RETRIED if remaining else AckOutcome.FAILED
-        if flags and flags & STOPPING:
+        if flags and ends_cancelled(session, row[0], flags, goes_on=remaining > 0):
             effect, outcome = "end_cancelled", AckOutcome.CANCELLED
         effects[effect, run_after_ms, line].append(row[0])
         outcomes[row[0]] = outcome
@@ -513,8 +518,8 @@ def heartbeat(
         row = rows.get(each.id)
         if row is None or not _stands(each, row):
             answers.append(HeartbeatAnswer(HeartbeatOutcome.LOST))
-        elif flags[each.id] & STOPPING:
-            answers.append(HeartbeatAnswer(HeartbeatOutcome.CANCEL, known[each.id].cancelled_by or ""))
+        elif flags[each.id] & STOPPING and (cancelled_by := known[each.id].cancelled_by):
+            answers.append(HeartbeatAnswer(HeartbeatOutcome.CANCEL, cancelled_by))
         else:
             answers.append(HeartbeatAnswer(HeartbeatOutcome.OK))
     return answers

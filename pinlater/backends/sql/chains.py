@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from pinlater.backends.extended import Barrier, BlockedChain
-from pinlater.backends.sql.session import Session
+from pinlater.backends.sql.session import Row, Session
 from pinlater.model import descriptor_prefix
 
 Freed = dict[str, list[int]]
@@ -139,11 +139,11 @@ def _follow(session: Session, heads: Sequence[Chain], now_ms: int, freed: Freed)
     session.put("put_chains", [(row[0], row[2], row[1], row[3], row[4], 0, now_ms, "") for row in rows])
     session.put("add_blocked", [(row[0], -1, now_ms, row[3]) for row in sorted(rows)])
     session.run_in("drop_unblocked", (), following)
-    _free(session, [(row[2], row[3], row[5]) for row in rows if not behind[row[0]]], freed)
+    free(session, [(row[2], row[3], row[5]) for row in rows if not behind[row[0]]], freed)
 
 
-def _free(session: Session, jobs: Sequence[tuple[int, int, int]], freed: Freed) -> None:
-    """WAITING to PENDING: jobs as (id, queue id, run_after)."""
+def free(session: Session, jobs: Sequence[Row], freed: Freed) -> None:
+    """WAITING to PENDING, and into `freed`: jobs as (id, queue id, run_after)."""
     session.run_of("free_waiting", (), sorted(job_id for job_id, _, _ in jobs))
     names: dict[int, str | None] = dict(
         session.rows_of("names_of_queues", (), sorted({queue_id for _, queue_id, _ in jobs}))
@@ -191,5 +191,5 @@ def lift_barriers(session: Session, barriers: Sequence[Barrier], now_ms: int) ->
     session.run_in("remove_barriers", (), lifted)
     freed: Freed = {}
     ids = sorted(chain.job_id for chain in lifted.values())
-    _free(session, session.rows_of("run_afters", (), ids), freed)
+    free(session, session.rows_of("run_afters", (), ids), freed)
     return freed

@@ -113,7 +113,7 @@ VALUES
 
 -- name: raise_schema_version
 -- With the first extended job: a server that does not know these would misread it, and cannot open the store any more.
-UPDATE pinlater_meta SET value = '3' WHERE name = 'schema_version' AND value = '2'
+UPDATE pinlater_meta SET value = '{extended_version}' WHERE name = 'schema_version' AND value = '{schema_version}'
 
 -- name: put_extensions
 INSERT INTO pinlater_extensions (job_id, claim_timeout_ms, expires_at_ms) VALUES /*rows*/
@@ -140,6 +140,9 @@ INSERT INTO pinlater_tags (queue_id, tag, job_id) VALUES /*rows*/
 SELECT tagged.job_id, job.state, job.priority, job.run_after_ms
 FROM pinlater_tags tagged JOIN pinlater_jobs job ON job.id = tagged.job_id
 WHERE tagged.queue_id = ? AND tagged.tag = ? AND tagged.job_id < ? ORDER BY tagged.job_id DESC LIMIT ?
+
+-- name: times
+SELECT created_at_ms, run_after_ms FROM pinlater_jobs WHERE id = ?
 
 -- name: set_job_keys
 UPDATE pinlater_jobs SET job_keys = ? WHERE id = ?
@@ -267,13 +270,19 @@ SELECT reference FROM pinlater_dropped WHERE reference > ? ORDER BY reference LI
 SELECT value FROM pinlater_meta WHERE name = 'schema_version' FOR UPDATE
 
 -- name: raise_groups_version
-UPDATE pinlater_meta SET value = '5' WHERE name = 'schema_version' AND value IN ('2', '3', '4')
+UPDATE pinlater_meta SET value = '{groups_version}' WHERE name = 'schema_version'
+    AND value IN ('{schema_version}', '{extended_version}', '{references_version}')
 
 -- name: any_groups
 SELECT 1 FROM (SELECT queue_id FROM pinlater_virtual_times LIMIT 1) one
 
 -- name: raise_references_version
-UPDATE pinlater_meta SET value = '4' WHERE name = 'schema_version' AND value IN ('2', '3')
+UPDATE pinlater_meta SET value = '{references_version}' WHERE name = 'schema_version'
+    AND value IN ('{schema_version}', '{extended_version}')
+
+-- name: raise_successors_version
+UPDATE pinlater_meta SET value = '{successors_version}' WHERE name = 'schema_version'
+    AND value IN ('{schema_version}', '{extended_version}', '{references_version}', '{groups_version}')
 
 -- name: any_references
 SELECT 1 FROM (SELECT job_id FROM pinlater_held LIMIT 1) held UNION ALL SELECT 1 FROM (SELECT spot FROM pinlater_dropped LIMIT 1) dropped
@@ -332,7 +341,11 @@ SELECT entry.queue_id, entry.name, entry.job_id, entry.priority, entry.slot, ent
         ELSE entry.until_ms END,
     CASE WHEN job.id IS NULL THEN 0 ELSE 1 END, entry.elsewhere
 FROM pinlater_keys entry LEFT JOIN pinlater_jobs job ON job.id = entry.job_id
-WHERE entry.queue_id >= ? AND (entry.queue_id > ? OR entry.name > ?) ORDER BY entry.queue_id, entry.name LIMIT ?
+WHERE entry.queue_id >= ? AND (entry.queue_id > ? OR entry.name > ?) AND entry.name < ?
+ORDER BY entry.queue_id, entry.name LIMIT ?
+
+-- name: export_successors
+SELECT name, job_id, priority FROM pinlater_keys WHERE queue_id = ? AND name >= ? AND name < ?
 
 -- name: export_chains
 SELECT chain.serialize_key, chain.job_id, chain.place, chain.queue_id, chain.priority, chain.slot, chain.since_ms, chain.behind,

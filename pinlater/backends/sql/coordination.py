@@ -7,17 +7,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from pinlater.backends.base import ConfigEntry, ConfigPage, KvEntry, Quota, StoreStatus, Tokens
-from pinlater.backends.sql.held_references import REFERENCES_VERSION, lower_version
+from pinlater.backends.sql.held_references import lower_version
 from pinlater.backends.sql.session import Session, in_slices
+from pinlater.backends.sql.store_version import GROUPS_VERSION, LAST_VERSION, REFERENCES_VERSION, SCHEMA_VERSION
 from pinlater.backends.store_transfer import MARK_STEP, refuse_closed, refuse_mark
 from pinlater.backends.token_bucket import BucketLevel, take
 from pinlater.errors import NothingStored, StoreRefused, StoreReplaced
-
-SCHEMA_VERSION = 2
-LAST_VERSION = 5
-"""Of a store with queues whose jobs have groups; 4 of one with references to bodies, 3 of one that has held an extended
-job. The tables are those of SCHEMA_VERSION.
-"""
 
 
 class Identity(NamedTuple):
@@ -67,7 +62,7 @@ def establish_identity(session: Session, shard_id: str, opens_marked: bool = Fal
     if found is None or not _is_whole(session, found):
         with session.schema_lock():
             found = _made(session, shard_id)
-    if REFERENCES_VERSION <= found.schema_version <= LAST_VERSION:
+    if REFERENCES_VERSION <= found.schema_version <= GROUPS_VERSION:
         lower_version(session)
     add_missing_entries(session)
     return found.identity

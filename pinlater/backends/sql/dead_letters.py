@@ -8,13 +8,11 @@ from typing import NamedTuple
 from pinlater.backends.base import ClaimKey, DeadLetterTarget, JobKey
 from pinlater.backends.sql.attempts import EXTENDED, claims_standing, jobs_named, remove
 from pinlater.backends.sql.chains import Freed
+from pinlater.backends.sql.ends import End, Stays, end
 from pinlater.backends.sql.extensions import (
     NO_KEYS,
-    End,
     Extension,
     HeldKeys,
-    Stays,
-    end,
     extend,
     extensions,
     put_tags,

@@ -8,6 +8,7 @@ from pinlater.backends.requests import StoredState
 from pinlater.backends.sql.extensions import HeldKeys
 from pinlater.backends.sql.records import HAS_ENTRY, IN_CHAIN, REFERENCE_BIT
 from pinlater.backends.sql.session import Row, Session
+from pinlater.backends.sql.successors import BEHIND_NAMES, FIRST_NAME, successor_name
 from pinlater.backends.store_transfer import (
     BYTES_PER_BLOCK,
     NOT_EXPORTED,
@@ -150,15 +151,25 @@ def _results(session: Session, queues: Mapping[int, str]) -> Iterator[ExportBloc
 
 
 def _keys(session: Session, queues: Mapping[int, str]) -> Iterator[ExportBlock]:
+    """A row of a dedupe key has its successor too."""
+    successors = {
+        (queue_id, bytes(name)): (job_id, priority)
+        for queue_id in queues
+        for name, job_id, priority in session.rows("export_successors", (queue_id, FIRST_NAME, BEHIND_NAMES))
+    }
     queue_id, name = 0, b""
-    while rows := session.rows("export_keys", (queue_id, queue_id, name, ROWS_PER_BLOCK)):
+    while rows := session.rows("export_keys", (queue_id, queue_id, name, FIRST_NAME, ROWS_PER_BLOCK)):
         queue_id, name = rows[-1][0], bytes(rows[-1][1])
-        keys = [_key(row, queues[row[0]]) for row in rows if row[0] in queues]
+        keys = [
+            _key(row, queues[row[0]], successors.get((row[0], successor_name(bytes(row[1]))), (0, 0)))
+            for row in rows
+            if row[0] in queues
+        ]
         if keys:
             yield ExportBlock("key", keys)
 
 
-def _key(row: Row, queue: str) -> KeyRow:
+def _key(row: Row, queue: str, successor: tuple[int, int]) -> KeyRow:
     _, name, job_id, priority, slot, window_ms, is_send_id, outcome, until_ms, is_kept, elsewhere = row
     text = bytes(name)[1:]
     dedupe, serialize, send = b"", b"", b""
@@ -168,7 +179,7 @@ def _key(row: Row, queue: str) -> KeyRow:
         length, _, both = text.partition(b":")
         serialize, dedupe = both[: int(length)], both[int(length) :]
     rest = (job_id, priority, slot, window_ms, outcome, until_ms, bool(is_kept), elsewhere)
-    return KeyRow(queue, dedupe, serialize, send, *rest)
+    return KeyRow(queue, dedupe, serialize, send, *rest, *successor)
 
 
 def _chains(session: Session, queues: Mapping[int, str]) -> Iterator[ExportBlock]:

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pinlater.backends.base import ReferencesPage
 from pinlater.backends.sql.records import REFERENCE_BIT, TIERED
 from pinlater.backends.sql.session import Row, Session
+from pinlater.backends.sql.store_version import EXTENDED_VERSION, GROUPS_VERSION, REFERENCES_VERSION
 from pinlater.model.body_reference import BodyReference
 
 BODY, RESULT = 0, 1
@@ -30,9 +31,6 @@ def raise_version(session: Session) -> None:
     """The version of the store says that there are references, until the commit and behind it."""
     if int(session.rows("schema_version")[0][0]) < REFERENCES_VERSION:
         session.run("raise_references_version")
-
-
-REFERENCES_VERSION = 4
 
 
 def release(session: Session, ids: Iterable[int], kind: int = BODY, keeping: bytes = b"") -> None:
@@ -140,6 +138,10 @@ def lower_version(session: Session) -> None:
     commit.
     """
     version = int(session.rows("schema_version_for_change")[0][0])
-    needed = 5 if session.rows("any_groups") else REFERENCES_VERSION if session.rows("any_references") else 3
-    if version > needed:
+    needed = EXTENDED_VERSION
+    if session.rows("any_groups"):
+        needed = GROUPS_VERSION
+    elif session.rows("any_references"):
+        needed = REFERENCES_VERSION
+    if needed < version <= GROUPS_VERSION:
         session.run("set_schema_version", (str(needed),))

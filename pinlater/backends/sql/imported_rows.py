@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from pinlater.backends.sql.extensions import HeldKeys, dedupe_name, tag_flags
+from pinlater.backends.sql.extensions import HeldKeys, dedupe_name, set_extended, tag_flags
 from pinlater.backends.sql.held_references import BODY, RESULT
 from pinlater.backends.sql.keyed_jobs import put_marks
 from pinlater.backends.sql.records import (
@@ -23,6 +23,7 @@ from pinlater.backends.sql.records import (
     WAITING,
 )
 from pinlater.backends.sql.session import Row, Session
+from pinlater.backends.sql.successors import successor_name
 from pinlater.backends.store_transfer import (
     ChainRow,
     ConfigRow,
@@ -150,7 +151,7 @@ def _take_more(session: Session, queue_ids: Mapping[str, int], few: Sequence[tup
             held.append((job.id, BODY, job.body))
         if job.state in (CANCELLED, REPLAYED):
             cancelled.append((job.id, queue_ids[job.queue], job.ended_at_ms))
-        if job.state == WAITING:
+        if job.state == WAITING and more.serialize_key:
             waiting.append((more.serialize_key, more.place, job.id))
     for statement, rows in (
         ("import_links", links),
@@ -191,6 +192,7 @@ def _result_size(row: ResultRow) -> int:
 def _take_keys(session: Session, queue_ids: Mapping[str, int], rows: Iterable[Sequence[Any]]) -> None:
     """Send ids, and windows of jobs that are gone, have a time at which they are removed."""
     entries: list[Row] = []
+    successors: list[int] = []
     for row in rows:
         key = KeyRow(*row)
         name = b"i" + key.send_id if key.send_id else dedupe_name(key.dedupe_key, key.serialize_key)
@@ -209,7 +211,13 @@ def _take_keys(session: Session, queue_ids: Mapping[str, int], rows: Iterable[Se
                 *(key.outcome, key.until_ms, key.until_ms if goes else None, key.elsewhere),
             )
         )
+        if key.successor_id:
+            successors.append(key.successor_id)
+            named = (queue_ids[key.queue], successor_name(name), key.successor_id, key.successor_priority, key.slot)
+            entries.append((*named, 0, 0, 0, None, None, None))
     session.put_new("put_keys", entries)
+    found = session.rows_of("states", (), sorted(successors))
+    set_extended(session, {job_id: (flags or 0) | STOPPING for job_id, _, _, flags in found})
 
 
 def _take_chains(session: Session, queue_ids: Mapping[str, int], rows: Iterable[Sequence[Any]]) -> None:

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pinlater.backends.extended import SEND_ID_KEPT_MS, KeyWindow, OfferOutcome
 from pinlater.backends.key_windows import WindowText
 from pinlater.backends.sql.attempts import queue_names_of
-from pinlater.backends.sql.extensions import dedupe_name
+from pinlater.backends.sql.extensions import dedupe_name, entries, send_name
 from pinlater.backends.sql.held_references import RESULT, release
-from pinlater.backends.sql.keyed_jobs import entries, marks, send_name
+from pinlater.backends.sql.keyed_jobs import marks
 from pinlater.backends.sql.records import REFERENCE_BIT, Descriptors
 from pinlater.backends.sql.session import Row, Session, in_slices
 from pinlater.model import parse_descriptor

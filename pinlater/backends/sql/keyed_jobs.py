@@ -11,15 +11,26 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from pinlater.backends.base import JobKey
-from pinlater.backends.extended import SEND_ID_KEPT_MS, Offer, Offered, OfferOutcome
+from pinlater.backends.extended import (
+    SEND_ID_KEPT_MS,
+    KeyHolder,
+    Offer,
+    Offered,
+    OfferOutcome,
+    replaced_due_ms,
+)
 from pinlater.backends.sql.chains import Joining, Member, firsts
 from pinlater.backends.sql.extensions import (
     Extension,
+    KeyEntry,
     dedupe_name,
     dump_keys,
     dump_tags,
+    entries,
+    extend,
     extensions,
     put_tags,
+    send_name,
     tag_flags,
 )
 from pinlater.backends.sql.group_lines import DueJob, enter, make_times, put_back
@@ -34,41 +45,21 @@ from pinlater.backends.sql.records import (
     OWN_TIMEOUT,
     SHOWN,
     STATES_OF,
+    STOPPING,
     TIERED,
     WAITING,
     Descriptors,
     new_extended_job,
 )
 from pinlater.backends.sql.session import NewJob, Row, Session
+from pinlater.backends.sql.successors import raise_version, successor_name, successors, were_asked
 from pinlater.errors import HomesChanged, QueueNotFound
-from pinlater.model import ExtendedJob, JobState, KeyRef, OnDuplicate, parse_descriptor
+from pinlater.model import ExtendedJob, JobState, KeyRef, OnDuplicate, ReplaceRunning, parse_descriptor
 from pinlater.model.body_reference import BodyReference
-from pinlater.model.status_text import NOT_REPLACED_END, append_at, not_replaced_status
+from pinlater.model.status_text import NOT_REPLACED_END, append_at, newer_waits_status, not_replaced_status
 
 RUN_AFTER = 6
 """Where the row of a new extended job has it."""
-
-
-class KeyEntry(NamedTuple):
-    """A row of `keys`, behind its name."""
-
-    job_id: int
-    priority: int
-    slot: int
-    until_ms: int | None
-    outcome: int
-    elsewhere: str | None
-
-    def stands(self, now_ms: int) -> bool:
-        return self.until_ms is None or self.until_ms > now_ms
-
-
-def send_name(send_id: str) -> bytes:
-    return b"i" + send_id.encode()
-
-
-def entries(session: Session, queue_id: int, names: Iterable[bytes]) -> dict[bytes, KeyEntry]:
-    return {bytes(row[0]): KeyEntry(*row[1:]) for row in session.rows_in("keys", (queue_id,), names)}
 
 
 def marks(session: Session, schedules: Iterable[str]) -> dict[str, str]:
@@ -149,8 +140,17 @@ class _Enqueue:
         self._chains = Joining(session, serialize_keys, now_ms, reads_keys=reads_keys)
         self._fired = marks(session, [offer.schedule for offer in offers if offer.schedule])
         self._pending: dict[int, tuple[int, int, int]] = {}
-        self._running: set[int] = set()
-        """The jobs in progress that this call would replace, locked."""
+        """The priority, state and `extended` of the PENDING and WAITING jobs that this call may change, locked."""
+
+        self._running: dict[int, int] = {}
+        """The `extended` of the jobs in progress that this call would replace, locked."""
+
+        self._noted: set[int] = set()
+        """Those of them whose status says already that they were not replaced."""
+
+        self._successors: dict[bytes, KeyEntry] = {}
+        """The entries of their successors, by the names of the dedupe keys."""
+
         if reads_keys:
             self._lock_replaced()
         self._jobs: list[NewJob] = []
@@ -176,17 +176,37 @@ class _Enqueue:
         )
 
     def _lock_replaced(self) -> None:
-        """The priority, state and `extended` of the PENDING jobs that this call may change; and those in progress."""
-        ids = {
-            entry.job_id
+        """Lock the jobs that this call may replace, and the successors of those in progress. Where one has ended since
+        its key was read, the key is read again: its successor may have it now.
+        """
+        names = {
+            name
             for offer, (*_, name, _) in zip(self._offers, self._keys, strict=True)
             if offer.job.on_duplicate == OnDuplicate.REPLACE
-            and (entry := self._entries.get(name)) is not None
-            and entry.until_ms is None
         }
-        rows = self._session.rows_of("states", (), sorted(ids)) if ids else []
-        self._pending = {row[0]: (row[1], row[2], row[3] or 0) for row in rows if row[2] in STATES_OF[JobState.PENDING]}
-        self._running = {row[0] for row in rows if row[2] in STATES_OF[JobState.IN_PROGRESS]}
+        if not names:
+            return
+        while names := {name for name in names if name in self._entries and self._entries[name].until_ms is None}:
+            self._lock(self._entries[name].job_id for name in names)
+            names = {name for name in names if not self._is_live(self._entries[name].job_id)}
+            if names:
+                fresh = entries(self._session, self._queue_id, names)
+                self._entries = {name: each for name, each in self._entries.items() if name not in names} | fresh
+        followed = [name for name, each in self._entries.items() if self._running.get(each.job_id, 0) & STOPPING]
+        if followed:
+            found = successors(self._session, self._queue_id, followed)
+            self._lock(entry.job_id for entry in found.values())
+            self._successors = {name: entry for name, entry in found.items() if entry.job_id in self._pending}
+
+    def _lock(self, ids: Iterable[int]) -> None:
+        for job_id, priority, state, flags in self._session.rows_of("states", (), sorted(set(ids))):
+            if state in STATES_OF[JobState.PENDING]:
+                self._pending[job_id] = (priority, state, flags or 0)
+            elif state in STATES_OF[JobState.IN_PROGRESS]:
+                self._running[job_id] = flags or 0
+
+    def _is_live(self, job_id: int) -> bool:
+        return job_id in self._pending or job_id in self._running
 
     def carry_out(self, first_id: int) -> list[Offered] | None:
         offered = [
@@ -208,9 +228,11 @@ class _Enqueue:
             return Offered(OfferOutcome(sent.outcome), self._descriptor(sent))
         entry = self._entries.get(name)
         if entry is not None and entry.stands(self._now_ms):
-            offered = self._decide(offer, entry)
+            offered = self._decide(offer, entry, keys, job_id)
             if send and offered.outcome in (OfferOutcome.KEPT, OfferOutcome.REPLACED):
-                self._remember(send, offer, entry, offered.outcome)
+                is_newer = offered.outcome is OfferOutcome.REPLACED
+                named = self._successors.get(name, entry) if is_newer else entry
+                self._remember(send, offer, named, offered.outcome)
         elif offer.only_if_known and not (serialize and self._chains.is_live(serialize)):
             return Offered(OfferOutcome.NOT_HERE)
         elif offer.only_if_known and offer.takes_no_jobs:
@@ -236,40 +258,79 @@ class _Enqueue:
             )
         )
 
-    def _decide(self, offer: Offer, entry: KeyEntry) -> Offered:
+    def _decide(self, offer: Offer, entry: KeyEntry, keys: tuple[bytes, bytes, bytes, bytes], job_id: int) -> Offered:
         """What becomes of an offer whose dedupe key is taken, by the entry of that key."""
-        job, descriptor = offer.job, self._descriptor(entry)
+        job, running, descriptor = offer.job, entry.job_id, self._descriptor(entry)
         if job.on_duplicate == OnDuplicate.REJECT:
             return Offered(OfferOutcome.REJECTED, descriptor)
-        if job.on_duplicate != OnDuplicate.REPLACE or entry.job_id not in self._pending:
-            if entry.job_id in self._running:
-                self._note_not_replaced(entry.job_id)
+        if job.on_duplicate != OnDuplicate.REPLACE or not self._is_live(running):
             return Offered(OfferOutcome.KEPT, descriptor)
-        priority, state, flags = self._pending[entry.job_id]
+        stands = self._successors.get(keys[2], entry)
+        if stands.job_id in self._pending:
+            offered = self._replace(job, stands)
+        elif job.replace_running is ReplaceRunning.KEEP:
+            self._note_not_replaced(running)
+            return Offered(OfferOutcome.KEPT, descriptor)
+        elif offer.is_emptied:
+            return Offered(OfferOutcome.RUNS_HERE, descriptor)
+        else:
+            offered = self._store(offer, keys, job_id, follows=running)
+            self._stop(running, "")
+            status = newer_waits_status(self._now_ms, offered.descriptor)
+            self._session.run("append_status", (*append_at(status), running))
+        asks = job.replace_running is ReplaceRunning.CANCEL and offered.outcome is not OfferOutcome.DIFFERENT
+        if asks and running in self._running:
+            self._stop(running, offer.by)
+        return offered
+
+    def _replace(self, job: ExtendedJob, stands: KeyEntry) -> Offered:
+        """Give a job that is PENDING or WAITING what the newer one is to do."""
+        job_id, descriptor = stands.job_id, self._descriptor(stands)
+        priority, state, flags = self._pending[job_id]
         if priority != job.priority:
             return Offered(OfferOutcome.DIFFERENT, descriptor)
         self._write()  # it may be of this very call
         run_after_ms = self._now_ms if job.run_after_ms is None else job.run_after_ms
+        if job.replace_within_ms is not None:
+            times = self._session.rows("times", (job_id,))[0]
+            run_after_ms = replaced_due_ms(run_after_ms, job.replace_within_ms, *times)
         attempts = job.attempts_allowed
-        self._session.run_of("reschedule", (run_after_ms, attempts, attempts, self._now_ms), [entry.job_id])
+        self._session.run_of("reschedule", (run_after_ms, attempts, attempts, self._now_ms), [job_id])
         if state == IN_LINE:
-            put_back(self._session, [entry.job_id])
+            put_back(self._session, [job_id])
             state = 0
-        flags = replace_body(self._session, entry.job_id, flags, job.body)
-        self._pending[entry.job_id] = (priority, state, flags)
+        flags = replace_body(self._session, job_id, flags, job.body)
+        self._pending[job_id] = (priority, state, flags)
         return Offered(OfferOutcome.REPLACED, descriptor, None if state == WAITING else run_after_ms)
+
+    def _stop(self, job_id: int, by: str) -> None:
+        """A job in progress does not go back to PENDING any more; where `by` says who asks, it is to stop at once."""
+        flags = self._running[job_id]
+        if flags & STOPPING and (not by or were_asked(self._session, [job_id])):
+            return
+        self._session.put("stop", [(job_id, by)])
+        extend(self._session, {job_id: flags}, STOPPING)
+        self._running[job_id] = flags | STOPPING
 
     def _note_not_replaced(self, job_id: int) -> None:
         """Note in the status of a job in progress that it was not replaced, unless it ends with that already."""
-        self._running.discard(job_id)
+        if job_id in self._noted:
+            return
+        self._noted.add(job_id)
         if not self._session.rows("status", (job_id,))[0][0].endswith(NOT_REPLACED_END):
             self._session.run("append_status", (*append_at(not_replaced_status(self._now_ms)), job_id))
 
-    def _store(self, offer: Offer, keys: tuple[bytes, bytes, bytes, bytes], job_id: int) -> Offered:
+    def _store(
+        self, offer: Offer, keys: tuple[bytes, bytes, bytes, bytes], job_id: int, *, follows: int = 0
+    ) -> Offered:
+        """`follows`: the running job whose successor it is."""
         job, slot, queue_id, (dedupe, serialize, name, send) = offer.job, offer.slot, self._queue_id, keys
         priority, timeout_ms, expires_at_ms = job.priority, job.claim_timeout_ms, job.expires_at_ms
         window_ms, state, place = job.dedupe_for_ms, 0, 0
         flags = HAS_ENTRY if name or send else 0
+        if follows:
+            flags, state = flags | STOPPING, WAITING
+            raise_version(self._session)
         if send or window_ms:
             flags |= HAS_WINDOW
         if serialize:
@@ -299,13 +360,15 @@ class _Enqueue:
         row = new_extended_job(job, held, flags, state, queue_id, job_id, self._now_ms)
         self._jobs.append(row)
         if group:
-            due = [DueJob(job_id, row[RUN_AFTER], group)] if state == IN_LINE else []
-            self._in_groups.setdefault(priority, []).extend(due)
+            due = self._in_groups.setdefault(priority, [])
+            if state == IN_LINE:
+                due.append(DueJob(job_id, row[RUN_AFTER], group))
         if flags & HAS_ENTRY:
             entry = KeyEntry(job_id, priority, slot, None, 0, None)
             if name:
-                self._entries[name] = entry
-                self._live_entries.append((queue_id, name, job_id, priority, slot, window_ms, 0, 0))
+                named, by_name = (successor_name(name), self._successors) if follows else (name, self._entries)
+                by_name[name] = entry
+                self._live_entries.append((queue_id, named, job_id, priority, slot, window_ms, 0, 0))
             if send:
                 self._entries[send] = entry
                 self._live_entries.append((queue_id, send, job_id, priority, slot, SEND_ID_KEPT_MS, 1, 0))
@@ -346,8 +409,8 @@ class _Enqueue:
 
     def _enter_lines(self) -> None:
         times = make_times(self._session, self._queue_id, self._in_groups)
-        for priority, entries in sorted(self._in_groups.items()):
-            enter(self._session, self._queue_id, priority, entries, times[priority])
+        for priority, due in sorted(self._in_groups.items()):
+            enter(self._session, self._queue_id, priority, due, times[priority])
         self._in_groups = {}
 
 
@@ -403,21 +466,29 @@ def take_keys(session: Session, returning: Sequence[Returning], first_place: int
 # -- queries -------------------------------------------------------------------------------------------------------
 
 
-def find_keys(session: Session, queue: str, keys: Sequence[KeyRef]) -> list[str | None]:
+def find_keys(session: Session, queue: str, keys: Sequence[KeyRef]) -> list[KeyHolder | None]:
     """A key of no dedupe key names the first job of its serialize key, in whichever queue."""
     session.snapshot()
     queue_id = _queue_id_or_none(session, queue)
     names = [dedupe_name(key.dedupe_key.encode(), key.serialize_key.encode()) for key in keys if key.dedupe_key]
-    found = entries(session, queue_id, names) if names and queue_id is not None else {}
+    found: dict[bytes, KeyEntry] = {}
+    if names and queue_id is not None:
+        found = entries(session, queue_id, [*names, *map(successor_name, names)])
     heads = firsts(session, [key.serialize_key.encode() for key in keys if not key.dedupe_key and key.serialize_key])
     descriptors = Descriptors(queue, session.shard_id)
-    answers: list[str | None] = []
+    answers: list[KeyHolder | None] = []
     for dedupe_key, serialize_key in keys:
         if not dedupe_key:
-            answers.append(heads.get(serialize_key.encode()))
+            head = heads.get(serialize_key.encode())
+            answers.append(None if head is None else KeyHolder(head))
             continue
-        entry = found.get(dedupe_name(dedupe_key.encode(), serialize_key.encode()))
-        answers.append(None if entry is None else entry.elsewhere or descriptors.of(entry.priority, entry.job_id))
+        name = dedupe_name(dedupe_key.encode(), serialize_key.encode())
+        entry, newer = found.get(name), found.get(successor_name(name))
+        if entry is None:
+            answers.append(None)
+            continue
+        successor = "" if newer is None else descriptors.of(newer.priority, newer.job_id)
+        answers.append(KeyHolder(entry.elsewhere or descriptors.of(entry.priority, entry.job_id), successor))
     return answers
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from pinlater.backends.base import JobKey, LevelCounts, ScanPosition, ScanRequest, StatsPage, StatsPosition
 from pinlater.backends.sql.chains import firsts
-from pinlater.backends.sql.extensions import extensions, load_tags
+from pinlater.backends.sql.extensions import Extension, entries, extensions, load_tags
 from pinlater.backends.sql.held_references import kept_result, stored_at
 from pinlater.backends.sql.records import (
     CANCELLED,
@@ -18,6 +18,7 @@ from pinlater.backends.sql.records import (
     REFERENCE_BIT,
     REPLAYED,
     STATES_OF,
+    STOPPING,
     TIERED,
     WAITING,
     Descriptors,
@@ -26,6 +27,7 @@ from pinlater.backends.sql.records import (
     job_info,
 )
 from pinlater.backends.sql.session import Row, Session
+from pinlater.backends.sql.successors import successors
 from pinlater.model import MAX_TIME_MS, JobInfo, JobProgress, JobState
 
 BODY_BYTES, EXTENDED = INFO.index("body_bytes"), INFO.index("extended")
@@ -50,11 +52,13 @@ def lookup(
     if with_body:
         for job_id in infos.keys() - texts.keys():
             infos[job_id].body_left_out = True
-    _add_extensions(session, found.values(), infos)
+    _add_extensions(session, found.values(), infos, descriptors)
     return [None if row is None else infos[row[0]] for row in named]
 
 
-def _add_extensions(session: Session, rows: Iterable[Row], infos: Mapping[int, JobInfo]) -> None:
+def _add_extensions(
+    session: Session, rows: Iterable[Row], infos: Mapping[int, JobInfo], descriptors: Descriptors
+) -> None:
     """What few jobs have, and what those wait for that wait for another one."""
     tiered = [row[0] for row in rows if row[EXTENDED] and row[EXTENDED] & TIERED]
     if tiered:
@@ -73,13 +77,30 @@ def _add_extensions(session: Session, rows: Iterable[Row], infos: Mapping[int, J
         head = first.get(each.keys.serialize_key) if each.job_id in waiting else None
         info.waits_for = None if head == info.descriptor else head
         info.expires_at_ms, info.claim_timeout_ms = each.expires_at_ms, each.claim_timeout_ms
-        info.cancel_requested_by, info.dedupe_for_ms = each.cancelled_by, each.keys.dedupe_for_ms
+        info.cancel_requested_by, info.dedupe_for_ms = each.cancelled_by or None, each.keys.dedupe_for_ms
         if each.progress_at_ms is not None:
             info.progress = JobProgress(each.fraction, each.progress or "", each.progress_at_ms)
         if each.tags:
             info.tags = load_tags(each.tags)
         if each.keys.group:
             info.group = each.keys.group.decode()
+    paired = [known[row[0]] for row in rows if row[EXTENDED] and row[EXTENDED] & STOPPING]
+    _add_successors(session, [each for each in paired if each.keys.dedupe_key], infos, descriptors)
+
+
+def _add_successors(
+    session: Session, jobs: Iterable[Extension], infos: Mapping[int, JobInfo], descriptors: Descriptors
+) -> None:
+    """Those of running jobs, and the running jobs of successors that are in no chain."""
+    for job in jobs:
+        info, name = infos[job.job_id], job.keys.dedupe_name
+        if info.state is JobState.IN_PROGRESS:
+            for entry in successors(session, job.queue_id, [name]).values():
+                info.successor = descriptors.of(entry.priority, entry.job_id)
+        elif info.state is JobState.PENDING and not job.keys.serialize_key:
+            for entry in entries(session, job.queue_id, [name]).values():
+                if entry.job_id != job.job_id:
+                    info.waits_for = descriptors.of(entry.priority, entry.job_id)
 
 
 def results(
@@ -167,7 +188,7 @@ def scan(session: Session, queue: str, request: ScanRequest, now_ms: int) -> lis
         texts = bodies(session, [row[0] for row in rows])
     descriptors = Descriptors(queue, session.shard_id)
     infos = {row[0]: job_info(row, descriptors, texts.get(row[0])) for row in rows}
-    _add_extensions(session, rows, infos)
+    _add_extensions(session, rows, infos, descriptors)
     return list(infos.values())
 
 

@@ -12,6 +12,13 @@ from importlib.resources import files
 
 from pinlater.backends.requests import LIVE_STATES, STORED_STATES, StoredState
 from pinlater.backends.sql.session import NewJob, Row, Session
+from pinlater.backends.sql.store_version import (
+    EXTENDED_VERSION,
+    GROUPS_VERSION,
+    REFERENCES_VERSION,
+    SCHEMA_VERSION,
+    SUCCESSORS_VERSION,
+)
 from pinlater.model import MAX_STATUS_CHARS, MAX_TIME_MS, DequeuedJob, Job, JobInfo, descriptor_prefix
 from pinlater.model.body_reference import BodyReference, body_length
 
@@ -23,10 +30,10 @@ NEW_JOB = (
 
 OWN_TIMEOUT, EXPIRES, HAS_ENTRY, IN_CHAIN, STOPPING, SHOWN, HAS_WINDOW, TIERED = 1, 2, 4, 8, 16, 32, 64, -128
 """The bits of a job's `extended`: what it has in other tables, so that nobody looks there in vain. A claim time-out of
-its own; an expiry; a dedupe key or a send id; a serialize key; a request to stop, or of one that ended a row in
-`pinlater_cancelled`; something to show (progress, or the keys of a dead letter, tags, a group); an entry that counts
-beyond the job's end; a reference in place of its body, the sign of the column's byte. NULL: nothing, as of nearly all
-jobs.
+its own; an expiry; a dedupe key or a send id; a serialize key; a request to stop, a successor or the place of one
+(successors.py), or of a job that ended a row in `pinlater_cancelled`; something to show (progress, or the
+keys of a dead letter, tags, a group); an entry that counts beyond the job's end; a reference in place of its body, the
+sign of the column's byte. NULL: nothing, as of nearly all jobs.
 
 All bits are taken. HAS_WINDOW without HAS_ENTRY says that there are tags: with HAS_ENTRY what a job has is read at its
 removal in any case.
@@ -137,6 +144,11 @@ _COLUMNS = {
     "no_claim": ", ".join([f"{column} = NULL" for column in CLAIM]),
     "dead_letter_pending_ms": str(DEAD_LETTER_PENDING_MS),
     "queue_storage": ", ".join(QUEUE_STORAGE),
+    "schema_version": str(SCHEMA_VERSION),
+    "extended_version": str(EXTENDED_VERSION),
+    "references_version": str(REFERENCES_VERSION),
+    "groups_version": str(GROUPS_VERSION),
+    "successors_version": str(SUCCESSORS_VERSION),
 }
 _MARK = "-- name: "
 

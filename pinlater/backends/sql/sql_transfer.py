@@ -10,6 +10,13 @@ from pinlater.backends.sql.coordination import kv_list
 from pinlater.backends.sql.exported_rows import exported_blocks
 from pinlater.backends.sql.imported_rows import STATE_KIND, STATE_NAME, drop_state, put_state, take_block
 from pinlater.backends.sql.session import Session
+from pinlater.backends.sql.store_version import (
+    EXTENDED_VERSION,
+    GROUPS_VERSION,
+    REFERENCES_VERSION,
+    SCHEMA_VERSION,
+    SUCCESSORS_VERSION,
+)
 from pinlater.backends.store_transfer import (
     EXTENDED,
     GROUPS,
@@ -18,6 +25,7 @@ from pinlater.backends.store_transfer import (
     MARK_STEP,
     PLAIN,
     REFERENCES,
+    SUCCESSORS,
     ExportBlock,
     ImportState,
     StoreFacts,
@@ -26,7 +34,13 @@ from pinlater.backends.store_transfer import (
     store_facts,
 )
 
-_VERSIONS = {PLAIN: 2, EXTENDED: 3, REFERENCES: 4, GROUPS: 5}
+_VERSIONS = {
+    PLAIN: SCHEMA_VERSION,
+    EXTENDED: EXTENDED_VERSION,
+    REFERENCES: REFERENCES_VERSION,
+    GROUPS: GROUPS_VERSION,
+    SUCCESSORS: SUCCESSORS_VERSION,
+}
 _BLOCKS_AHEAD = 4
 _TABLES = (
     *("jobs", "links", "extensions", "tags", "keys", "chains", "waiting", "blocked", "barriers", "expiries"),

@@ -166,9 +166,11 @@ class ObservedCancel(Observation):
 
 
 class ObservedReschedule(Observation):
-    """A change of a pending job; also what a REPLACE does, whose `outcome` is RESCHEDULED."""
+    """A change of a pending job; also what a REPLACE does, whose `outcome` is RESCHEDULED. `is_bounded`: it is perhaps
+    postponed by less than that.
+    """
 
-    __slots__ = ("attempts", "body", "due_ms", "has_condition", "is_resent", "outcome", "replaces")
+    __slots__ = ("attempts", "body", "due_ms", "has_condition", "is_bounded", "is_resent", "outcome", "replaces")
 
     def __init__(
         self,
@@ -181,6 +183,7 @@ class ObservedReschedule(Observation):
         body: str | None = None,
         attempts: int | None = None,
         has_condition: bool = False,
+        is_bounded: bool = False,
         replaces: bool = False,
         is_resent: bool = False,
         is_optional: bool = False,
@@ -191,6 +194,7 @@ class ObservedReschedule(Observation):
         self.body = body
         self.attempts = attempts
         self.has_condition = has_condition
+        self.is_bounded = is_bounded
         self.replaces = replaces
         self.is_resent = is_resent
 
@@ -229,7 +233,7 @@ class ObservedReschedule(Observation):
             return state
         at_ms = self._at_ms(state)
         due_ms = -inf if self.replaces and self.due_ms is None else self.due_ms
-        return rescheduled(state, at_ms, due_ms, self.body, self.attempts)
+        return rescheduled(state, at_ms, due_ms, self.body, self.attempts, is_bounded=self.is_bounded)
 
     def text(self) -> str:
         outcome = "no outcome" if self.is_optional else "REPLACED" if self.replaces else self.outcome.name

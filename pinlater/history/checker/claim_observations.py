@@ -264,8 +264,8 @@ class ObservedAck(Observation):
             found.append(ended(state, Phase.SUCCEEDED, at_ms, result))
         if self.succeeded and (self.result is None or outcome is AckOutcome.SUCCEEDED):
             return found
-        if state.to_stop is not False and outcome in (None, AckOutcome.CANCELLED):
-            found.append(ended(state, Phase.FAILED, at_ms)._replace(to_stop=True))
+        if state.may_be_cancelled and outcome in (None, AckOutcome.CANCELLED):
+            found.append(ended(state, Phase.FAILED, at_ms)._replace(to_stop=state.to_stop is not False or None))
         if state.to_stop is True:
             return found
         left = None if state.attempts is None else state.attempts - 1
@@ -425,8 +425,8 @@ class ObservedCheckpoint(Observation):
         found = []
         if changed.to_stop is not True:
             found.append(pending(changed, at_ms, due_ms, changed.attempts))
-        if changed.to_stop is not False:
-            found.append(ended(changed, Phase.FAILED, at_ms)._replace(to_stop=True))
+        if changed.may_be_cancelled:
+            found.append(ended(changed, Phase.FAILED, at_ms)._replace(to_stop=changed.to_stop is not False or None))
         return found
 
     def may_act(self, state: State) -> bool:

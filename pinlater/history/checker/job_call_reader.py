@@ -8,10 +8,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
-from enum import IntEnum
 from math import inf
-from typing import Any, TypeVar
+from typing import Any
 
+from pinlater.history.checker.call_parts import (
+    acked_jobs,
+    enum_member,
+    field_of,
+    follows,
+    key_of,
+    queues_of,
+    structs,
+    texts,
+)
 from pinlater.history.checker.change_observations import ObservedCancel, ObservedEnqueue, ObservedReschedule
 from pinlater.history.checker.claim_observations import (
     ObservedAck,
@@ -22,7 +31,7 @@ from pinlater.history.checker.claim_observations import (
 from pinlater.history.checker.flow_ends import FlowEnds
 from pinlater.history.checker.hand_out_order import HandOutOrder
 from pinlater.history.checker.history_judge import Handling, HistoryJudge, OpenCall, queue_in, shard_in
-from pinlater.history.checker.job_machine import Change, Key, ManyChanged, whole_ms
+from pinlater.history.checker.job_machine import Change, ManyChanged, whole_ms
 from pinlater.history.checker.job_names import JobNames
 from pinlater.history.checker.key_rules import KeyRules
 from pinlater.history.checker.look_observations import ObservedDryRun, ObservedLookup, seen_job
@@ -32,9 +41,15 @@ from pinlater.history.checker.schedule_firings import ScheduleFirings
 from pinlater.history.checker.shown_jobs import ShownJobs
 from pinlater.history.checker.stored_once import StoredOnce
 from pinlater.history.checker.verdict import Violation
-from pinlater.model import AckOutcome, CancelOutcome, EnqueueOutcome, HeartbeatOutcome, OnDuplicate, RescheduleOutcome
-
-E = TypeVar("E", bound=IntEnum)
+from pinlater.model import (
+    AckOutcome,
+    CancelOutcome,
+    EnqueueOutcome,
+    HeartbeatOutcome,
+    OnDuplicate,
+    ReplaceRunning,
+    RescheduleOutcome,
+)
 
 _ATTEMPTS = 2
 """Of an enqueue that names none."""
@@ -93,9 +108,9 @@ class JobCallReader:
     # -- producers ---------------------------------------------------------------------------------------------------
 
     def _enqueued(self, call: OpenCall, answer: Any) -> None:
-        request, jobs = call.request, _structs(call.request.get("jobs"))
-        descriptors = _texts(_get(answer, "jobDescriptors"))
-        outcomes = _get(answer, "outcomes") or [EnqueueOutcome.STORED] * len(jobs)
+        request, jobs = call.request, structs(call.request.get("jobs"))
+        descriptors = texts(field_of(answer, "jobDescriptors"))
+        outcomes = field_of(answer, "outcomes") or [EnqueueOutcome.STORED] * len(jobs)
         queue = request.get("queueName", "")
         places: Counter[str] = Counter()
         self._once.enqueued(call, jobs, descriptors)
@@ -104,6 +119,8 @@ class JobCallReader:
                 send_id = job.get("sendId", "")
                 self._keys.answered(call, queue, job, places[send_id], descriptor, outcome)
                 places[send_id] += 1
+            if outcome in (EnqueueOutcome.STORED, EnqueueOutcome.REPLACED):
+                self._may_follow(call, queue, job)
             if outcome == EnqueueOutcome.STORED:
                 self._stored(call, queue, job, descriptor)
             elif outcome == EnqueueOutcome.REPLACED:
@@ -142,6 +159,7 @@ class JobCallReader:
             due_ms=due_ms if due_ms is not None and due_ms > 0 else None,
             body=job.get("body", ""),
             attempts=max(1, job.get("numAttemptsAllowed", _ATTEMPTS)),
+            is_bounded=job.get("replaceWithinMillis") is not None,
             replaces=True,
             is_resent=call.is_resent,
         )
@@ -152,7 +170,7 @@ class JobCallReader:
             self._judge.observe(descriptor, observation)
 
     def _not_enqueued(self, call: OpenCall) -> None:
-        queue, jobs, error = call.request.get("queueName", ""), _structs(call.request.get("jobs")), call.error
+        queue, jobs, error = call.request.get("queueName", ""), structs(call.request.get("jobs")), call.error
         stored: Sequence[str] = () if error is None else error.job_descriptors or ()
         self._once.enqueued(call, jobs, ())
         if error is None or error.reason != "DUPLICATE":
@@ -162,6 +180,16 @@ class JobCallReader:
         if call.end_ms == inf or stored:
             for job in jobs:
                 self._may_replace(call, queue, job)
+                self._may_follow(call, queue, job)
+
+    def _may_follow(self, call: OpenCall, queue: str, job: Mapping[str, Any]) -> None:
+        """The job of its key may run, and have this one as its successor, or be asked to stop."""
+        if not follows(job):
+            return
+        key, begin_ms = key_of(queue, job), self._keys.first_sent_ms(call, queue, job)
+        self._judge.queue(queue).many_changed(ManyChanged(Change.FOLLOW, begin_ms, call.end_ms, key=key))
+        if job.get("replaceRunning") == ReplaceRunning.CANCEL:
+            self._judge.queue(queue).many_changed(ManyChanged(Change.STOP, begin_ms, call.end_ms, key=key))
 
     def _may_replace(self, call: OpenCall, queue: str, job: Mapping[str, Any]) -> None:
         key = key_of(queue, job)
@@ -175,6 +203,7 @@ class JobCallReader:
                 call.end_ms,
                 key=key,
                 due_ms=due_ms if due_ms is not None and due_ms > 0 else -inf,
+                is_bounded=job.get("replaceWithinMillis") is not None,
                 body=job.get("body", ""),
                 attempts=max(1, job.get("numAttemptsAllowed", _ATTEMPTS)),
             )
@@ -184,47 +213,47 @@ class JobCallReader:
 
     def _dequeue_begins(self, call: OpenCall) -> None:
         request = call.request
-        self._order.begins(call, _queues_of(request))
-        for riding in (request.get("jobAckRequest"), *_structs(request.get("acks"))):
+        self._order.begins(call, queues_of(request))
+        for riding in (request.get("jobAckRequest"), *structs(request.get("acks"))):
             if riding:
-                self._limits.may_end(_acked_jobs(riding))
+                self._limits.may_end(acked_jobs(riding))
 
     def _acks_begin(self, call: OpenCall) -> None:
-        self._limits.may_end(_acked_jobs(call.request))
+        self._limits.may_end(acked_jobs(call.request))
 
     def _checkpoints_begin(self, call: OpenCall) -> None:
-        self._limits.may_end(each.get("jobDescriptor", "") for each in _structs(call.request.get("requests")))
+        self._limits.may_end(each.get("jobDescriptor", "") for each in structs(call.request.get("requests")))
 
     def _cancel_begins(self, call: OpenCall) -> None:
-        self._limits.may_end(_texts(call.request.get("jobDescriptors")))
+        self._limits.may_end(texts(call.request.get("jobDescriptors")))
 
     def _dequeued(self, call: OpenCall, answer: Any) -> None:
         request = call.request
         riding = request.get("jobAckRequest")
         if riding:
-            self._acks(call, riding, _get(answer, "ackOutcomes"), must_act=_get(answer, "ackOutcomes") is None)
+            self._acks(call, riding, field_of(answer, "ackOutcomes"), must_act=field_of(answer, "ackOutcomes") is None)
         limit = request.get("limit", 0) + request.get("prefetch", 0)
         self._handed_out(call, answer, limit)
 
     def _dequeued_from_queues(self, call: OpenCall, answer: Any) -> None:
         request = call.request
-        outcomes = _get(answer, "ackOutcomes")
-        for place, riding in enumerate(_structs(request.get("acks"))):
+        outcomes = field_of(answer, "ackOutcomes")
+        for place, riding in enumerate(structs(request.get("acks"))):
             of_it = outcomes[place] if isinstance(outcomes, list) and place < len(outcomes) else None
             self._acks(call, riding, of_it, must_act=outcomes is None)
-        prefetch = sum(share.get("prefetch", 0) for share in _structs(request.get("queues")))
+        prefetch = sum(share.get("prefetch", 0) for share in structs(request.get("queues")))
         self._handed_out(call, answer, request.get("limit", 0) + prefetch)
 
     def _handed_out(self, call: OpenCall, answer: Any, limit: int) -> None:
-        request, jobs = call.request, _get(answer, "jobs") or {}
+        request, jobs = call.request, field_of(answer, "jobs") or {}
         if call.is_resent:
             self._flows.not_handed_out(call)
-        metadata = _get(answer, "jobMetadata") or {}
+        metadata = field_of(answer, "jobMetadata") or {}
         if len(jobs) > limit:
             text = f"{len(jobs)} jobs were handed out where {limit} were asked for"
             self._broken(call, "limit", request.get("queueName", call.method), text)
         if request.get("dryRun"):
-            self._order.ends(call, _queues_of(request))
+            self._order.ends(call, queues_of(request))
             for descriptor in jobs:
                 self._judge.observe(descriptor, ObservedDryRun(call.mark, call.begin_ms, call.end_ms))
             return
@@ -254,27 +283,27 @@ class JobCallReader:
             by_queue.setdefault(queue_in(descriptor), {})[descriptor] = of_job
         for queue, of_jobs in by_queue.items():
             self._limits.handed_out(call, queue, of_jobs)
-        if self._order.ends(call, _queues_of(request)):
+        if self._order.ends(call, queues_of(request)):
             for queue, of_jobs in by_queue.items():
                 self._order.handed_out(call, queue, of_jobs)
 
     def _not_dequeued(self, call: OpenCall) -> None:
         self._flows.not_handed_out(call)
-        self._order.ends(call, _queues_of(call.request))
+        self._order.ends(call, queues_of(call.request))
         riding = call.request.get("jobAckRequest")
         if riding:
             self._maybe_acks(call, riding)
 
     def _not_dequeued_from_queues(self, call: OpenCall) -> None:
         self._flows.not_handed_out(call)
-        self._order.ends(call, _queues_of(call.request))
-        for riding in _structs(call.request.get("acks")):
+        self._order.ends(call, queues_of(call.request))
+        for riding in structs(call.request.get("acks")):
             self._maybe_acks(call, riding)
 
     def _assigned(self, call: OpenCall, answer: Any) -> None:
         if call.is_resent:
             self._flows.not_handed_out(call)
-        if _get(answer, "outcome") == _CLAIMED:
+        if field_of(answer, "outcome") == _CLAIMED:
             observation = ObservedClaim(
                 call.mark,
                 call.begin_ms,
@@ -287,21 +316,21 @@ class JobCallReader:
             self._flows.handed_out(call, descriptor, observation)
 
     def _acked(self, call: OpenCall, answer: Any) -> None:
-        self._acks(call, call.request, _get(answer, "outcomes"))
+        self._acks(call, call.request, field_of(answer, "outcomes"))
 
     def _not_acked(self, call: OpenCall) -> None:
         self._maybe_acks(call, call.request)
 
     def _acks(self, call: OpenCall, request: Mapping[str, Any], outcomes: Any, *, must_act: bool = False) -> None:
         """`must_act`: the answer lists no outcomes, which says that all had an effect."""
-        succeeded, failed = _structs(request.get("jobsSucceeded")), _structs(request.get("jobsFailed"))
+        succeeded, failed = structs(request.get("jobsSucceeded")), structs(request.get("jobsFailed"))
         listed: Sequence[Any] = outcomes if isinstance(outcomes, list) else ()
         for place, ack in enumerate((*succeeded, *failed)):
             outcome = enum_member(AckOutcome, listed[place]) if place < len(listed) else None
             self._ack(call, ack, place < len(succeeded), outcome, must_act=must_act and not call.is_resent)
 
     def _maybe_acks(self, call: OpenCall, request: Mapping[str, Any]) -> None:
-        succeeded, failed = _structs(request.get("jobsSucceeded")), _structs(request.get("jobsFailed"))
+        succeeded, failed = structs(request.get("jobsSucceeded")), structs(request.get("jobsFailed"))
         for place, ack in enumerate((*succeeded, *failed)):
             self._ack(call, ack, place < len(succeeded), None, is_optional=True)
 
@@ -343,7 +372,7 @@ class JobCallReader:
         self._checkpoints(call, is_optional=True)
 
     def _checkpoints(self, call: OpenCall, *, is_optional: bool = False) -> None:
-        for each in _structs(call.request.get("requests")):
+        for each in structs(call.request.get("requests")):
             body = each.get("newBodyBytes")
             body = each.get("newBody") if body is None else body
             self._once.given(body)
@@ -364,14 +393,14 @@ class JobCallReader:
             self._judge.observe(each.get("jobDescriptor", ""), observation)
 
     def _heard(self, call: OpenCall, answer: Any) -> None:
-        outcomes = _get(answer, "outcomes") or ()
-        for each, number in zip(_structs(call.request.get("heartbeats")), outcomes, strict=False):
+        outcomes = field_of(answer, "outcomes") or ()
+        for each, number in zip(structs(call.request.get("heartbeats")), outcomes, strict=False):
             outcome = enum_member(HeartbeatOutcome, number)
             if outcome is not None:
                 self._heartbeat(call, each, outcome)
 
     def _not_heard(self, call: OpenCall) -> None:
-        for each in _structs(call.request.get("heartbeats")):
+        for each in structs(call.request.get("heartbeats")):
             self._heartbeat(call, each, HeartbeatOutcome.UNREACHABLE, is_optional=True)
 
     def _heartbeat(
@@ -396,11 +425,11 @@ class JobCallReader:
         request = call.request
         found = answer if isinstance(answer, dict) else {}
         with_result = request.get("includeResult", False)
-        named_jobs = _texts(request.get("jobDescriptors"))
+        named_jobs = texts(request.get("jobDescriptors"))
         for descriptor in named_jobs:
             if descriptor not in found:
                 self._observe(call, descriptor, ObservedLookup(call.mark, call.begin_ms, call.end_ms, seen=None))
-        keys = {key_of(request.get("queueName", ""), named) for named in _structs(request.get("keys"))}
+        keys = {key_of(request.get("queueName", ""), named) for named in structs(request.get("keys"))}
         for descriptor, info in found.items():
             self._see(call, descriptor, info, with_result=with_result)
             if request.get("includeBody") and not with_result:
@@ -418,11 +447,11 @@ class JobCallReader:
 
     def _scanned(self, call: OpenCall, answer: Any) -> None:
         self._shown.scanned(call, answer)
-        self._see_all(call, _structs(_get(answer, "scannedJobs")))
+        self._see_all(call, structs(field_of(answer, "scannedJobs")))
 
     def _searched(self, call: OpenCall, answer: Any) -> None:
         self._shown.searched(call, answer)
-        self._see_all(call, _structs(_get(answer, "jobs")))
+        self._see_all(call, structs(field_of(answer, "jobs")))
 
     def _see_all(self, call: OpenCall, infos: Iterable[Mapping[str, Any]]) -> None:
         for info in infos:
@@ -440,7 +469,7 @@ class JobCallReader:
     def _cancelled(self, call: OpenCall, answer: Any) -> None:
         request = call.request
         stops = bool(request.get("mode"))
-        outcomes = _get(answer, "outcomes") or {}
+        outcomes = field_of(answer, "outcomes") or {}
         for descriptor, number in outcomes.items():
             outcome = enum_member(CancelOutcome, number)
             if outcome is not None:
@@ -459,7 +488,7 @@ class JobCallReader:
 
     def _not_cancelled(self, call: OpenCall) -> None:
         stops = bool(call.request.get("mode"))
-        for descriptor in _texts(call.request.get("jobDescriptors")):
+        for descriptor in texts(call.request.get("jobDescriptors")):
             cancel = ObservedCancel(
                 call.mark,
                 call.begin_ms,
@@ -473,20 +502,20 @@ class JobCallReader:
 
     def _cancelled_by_key(self, call: OpenCall, stops: bool) -> None:
         queue = call.request.get("queueName", "")
-        for named in _structs(call.request.get("keys")):
+        for named in structs(call.request.get("keys")):
             for change in (Change.CANCEL, Change.STOP) if stops else (Change.CANCEL,):
                 many = ManyChanged(change, call.begin_ms, call.end_ms, key=key_of(queue, named))
                 self._judge.queue(queue).many_changed(many)
 
     def _rescheduled(self, call: OpenCall, answer: Any) -> None:
-        outcomes = _get(answer, "outcomes") or ()
-        for change, number in zip(_structs(call.request.get("jobs")), outcomes, strict=False):
+        outcomes = field_of(answer, "outcomes") or ()
+        for change, number in zip(structs(call.request.get("jobs")), outcomes, strict=False):
             outcome = enum_member(RescheduleOutcome, number)
             if outcome is not None:
                 self._reschedule(call, change, outcome)
 
     def _not_rescheduled(self, call: OpenCall) -> None:
-        for change in _structs(call.request.get("jobs")):
+        for change in structs(call.request.get("jobs")):
             self._reschedule(call, change, RescheduleOutcome.NOT_FOUND, is_optional=True)
 
     def _reschedule(
@@ -549,40 +578,3 @@ class JobCallReader:
     def _broken(self, call: OpenCall, rule: str, subject: str, text: str) -> None:
         line = self._judge.line(call.begin_ms, call.end_ms, call.mark, text)
         self._judge.violated(Violation(rule, subject, text, call.end_ms, (line,), (call.number,)))
-
-
-def _queues_of(request: Mapping[str, Any]) -> list[str]:
-    """Of a dequeue."""
-    name = request.get("queueName")
-    return [name] if name else [share.get("queueName", "") for share in _structs(request.get("queues"))]
-
-
-def _acked_jobs(request: Mapping[str, Any]) -> list[str]:
-    acks = (*_structs(request.get("jobsSucceeded")), *_structs(request.get("jobsFailed")))
-    return [ack.get("jobDescriptor", "") for ack in acks]
-
-
-def key_of(queue: str, named: Mapping[str, Any]) -> Key | None:
-    """The dedupe key that a job or a reference has; None: it has none."""
-    dedupe_key = named.get("dedupeKey")
-    return (queue, dedupe_key, named.get("serializeKey") or "") if dedupe_key else None
-
-
-def enum_member(enum: type[E], number: Any) -> E | None:
-    """That of this number; None where a newer version has more."""
-    try:
-        return enum(number)
-    except ValueError:
-        return None
-
-
-def _get(answer: Any, name: str) -> Any:
-    return answer.get(name) if isinstance(answer, dict) else None
-
-
-def _structs(value: Any) -> list[Mapping[str, Any]]:
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
-
-
-def _texts(value: Any) -> list[str]:
-    return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []

@@ -76,6 +76,13 @@ class State(NamedTuple):
     to_stop: bool | None = None
     was_over: bool = False
     """The claim was renewed when it may have expired already."""
+    is_followed: bool = False
+    """A successor may wait for it: then it ends as cancelled where it would be pending again."""
+
+    @property
+    def may_be_cancelled(self) -> bool:
+        """Whether it may end as cancelled."""
+        return self.to_stop is not False or self.is_followed
 
 
 ABSENT = State(Phase.ABSENT)
@@ -99,6 +106,7 @@ class Change(Enum):
     STOP = "stop"
     REPLAY = "replay"
     RESCHEDULE = "reschedule"
+    FOLLOW = "follow"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +128,9 @@ class ManyChanged:
     """Of a retry; None: as many as were allowed."""
 
     due_ms: float | None = None
+    is_bounded: bool = False
+    """Of a reschedule: it postpones by less than that, perhaps."""
+
     body: str | None = None
 
     def means(self, descriptor: str, key: Key | None, *, is_foreign: bool) -> bool:
@@ -266,8 +277,18 @@ def pending(state: State, at_ms: float, due_ms: float, attempts: int | None) -> 
     )
 
 
-def rescheduled(state: State, at_ms: float, due_ms: float | None, body: str | None, attempts: int | None) -> State:
-    """A pending job has what is given anew."""
+def rescheduled(
+    state: State,
+    at_ms: float,
+    due_ms: float | None,
+    body: str | None,
+    attempts: int | None,
+    *,
+    is_bounded: bool = False,
+) -> State:
+    """A pending job has what is given anew. `is_bounded`: it is perhaps postponed by less than that."""
+    if is_bounded and due_ms is not None:
+        due_ms = min(due_ms, state.due_ms)
     return state._replace(
         since_ms=at_ms,
         due_ms=state.due_ms if due_ms is None else due_ms,
@@ -303,7 +324,7 @@ def _claim_ends(state: State, until_ms: float, around: Surroundings, found: list
         if state.to_stop is not True and (left is None or left > 0):
             found.append(pending(state, at_ms, -inf, left)._replace(crashes=state.crashes + 1))
         used_up = around.crash_budget is None or 0 < around.crash_budget <= state.crashes + 1 + around.hidden
-        if state.to_stop is not False or left is None or left <= 0 or used_up:
+        if state.may_be_cancelled or left is None or left <= 0 or used_up:
             found.append(ended(state, Phase.FAILED, at_ms))
     if _may_be_of_an_ended_item(around):
         # who ends its claim had found it expired, and records that first: a renewal meanwhile does not keep it
@@ -314,7 +335,7 @@ def _claim_ends(state: State, until_ms: float, around: Surroundings, found: list
     if at_ms <= until_ms:
         if state.to_stop is not True:
             found.append(pending(state, at_ms, state.due_ms, state.attempts))
-        if state.to_stop is not False:
+        if state.may_be_cancelled:
             found.append(ended(state, Phase.FAILED, at_ms))
 
 
@@ -341,6 +362,8 @@ def _changed(state: State, many: ManyChanged, at_ms: float, around: Surroundings
         found.append(removed(state, at_ms))
     elif change is Change.STOP and phase is Phase.RUNNING and not state.to_stop:
         found.append(state._replace(since_ms=at_ms, to_stop=True))
+    elif change is Change.FOLLOW and phase is Phase.RUNNING and not state.is_followed:
+        found.append(state._replace(since_ms=at_ms, is_followed=True))
     elif change is Change.STOP and phase is Phase.PENDING and around.hidden:
         found.append(unseen_claim(state, around)._replace(since_ms=at_ms, to_stop=True))
     elif change is Change.REPLAY and phase in (Phase.PENDING, Phase.FAILED):
@@ -348,6 +371,7 @@ def _changed(state: State, many: ManyChanged, at_ms: float, around: Surroundings
     elif change is Change.RETRY and phase is Phase.FAILED:
         attempts = many.attempts or state.allowed
         due_ms = -inf if many.due_ms is None else many.due_ms
-        found.append(pending(state, at_ms, due_ms, attempts)._replace(crashes=0, to_stop=False, ended_ms=-inf))
+        retried = pending(state, at_ms, due_ms, attempts)
+        found.append(retried._replace(crashes=0, to_stop=False, is_followed=False, ended_ms=-inf))
     elif change is Change.RESCHEDULE and phase is Phase.PENDING:
-        found.append(rescheduled(state, at_ms, many.due_ms, many.body, many.attempts))
+        found.append(rescheduled(state, at_ms, many.due_ms, many.body, many.attempts, is_bounded=many.is_bounded))

@@ -4,8 +4,11 @@ What a key promises is a condition on the other jobs that have it: at some momen
 did not run. It is judged with the calls about those jobs. Of two enqueues that ran at once both may not have stored a
 job that lives on.
 
+A job that was stored as the successor of a running one is handed out when that has ended; and that one is not handed
+out again while its successor lives.
+
 Not judged: a key whose job was stored by a call of unknown outcome, the order of jobs whose enqueues ran at once, and
-when a window ends.
+when a window ends; of a key that has had successors, which of its jobs it names.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
+from pinlater.history.checker.call_parts import follows, key_of
 from pinlater.history.checker.history_judge import EndedJob, HistoryJudge, OpenCall, queue_in, shard_in
 from pinlater.history.checker.job_history import JobHistory
 from pinlater.history.checker.job_machine import OPEN, OVER, Key, Phase, reach
@@ -72,6 +76,13 @@ class KeyRules:
         self._chain_of: dict[str, str] = {}
         self._sent: dict[tuple[str, str], dict[int, _Sent]] = {}
         self._first_sent_ms: dict[tuple[str, str], float] = {}
+        self._followed: set[Key] = set()
+        """Keys that have had successors."""
+
+        self._before: dict[str, list[_Holder]] = {}
+        self._behind: dict[str, _Holder] = {}
+        """By a successor the jobs that it may have waited for, and by such a job its last successor."""
+
         self._forget: list[tuple[float, tuple[str, str]]] = []
 
     # -- enqueues ----------------------------------------------------------------------------------------------------
@@ -105,9 +116,10 @@ class KeyRules:
         send_id = job.get("sendId")
         if send_id and self._answered_again((queue, send_id), place, holder, outcome):
             return
-        if dedupe_key := job.get("dedupeKey"):
-            key = (queue, dedupe_key, job.get("serializeKey") or "")
-            if outcome == EnqueueOutcome.STORED:
+        if key := key_of(queue, job):
+            if outcome == EnqueueOutcome.STORED and follows(job):
+                self._follow(key, holder)
+            elif outcome == EnqueueOutcome.STORED:
                 self._key_given(key, holder)
             elif not send_id:
                 self._key_taken(key, holder)
@@ -133,6 +145,20 @@ class KeyRules:
             self._free(other, holder, "key", other.window_ms)
         self._holders[key] = [other for other in others if not self._is_before(other, holder)]
         self._holders[key].append(holder)
+
+    def _follow(self, key: Key, holder: _Holder) -> None:
+        """A job was stored that may wait for the one that runs: then no window of that one counts."""
+        others = self._holders.setdefault(key, [])
+        if any(other.descriptor == holder.descriptor for other in others):
+            return
+        before = [other for other in others if self._is_before(other, holder)]
+        for other in before:
+            other.window_ms = 0.0
+            self._behind[other.descriptor] = holder
+        if before:
+            self._before[holder.descriptor] = before
+            self._followed.add(key)
+        others.append(holder)
 
     def _is_before(self, one: _Holder, two: _Holder) -> bool:
         """Whether the call of one was over when that of the other began."""
@@ -191,7 +217,7 @@ class KeyRules:
                 Violation("key", holder.descriptor, text, holder.end_ms, (line,), (holder.mark.number,))
             )
             return
-        for other in others:
+        for other in others if key not in self._followed else ():
             if other is not named and self._is_before(other, holder):
                 self._free(other, holder, "key", 0.0 if other.window_ms < inf else inf)
         if named is None and not _is_overflow(holder.descriptor):
@@ -235,6 +261,14 @@ class KeyRules:
 
     def handed_out(self, call: OpenCall, descriptor: str) -> None:
         """A job was handed out: those before it in its chain have ended, and none of them runs."""
+        rivals = self._before.get(descriptor, [])
+        if descriptor in self._behind:
+            rivals = [*rivals, self._behind[descriptor]]
+        for other in rivals:
+            is_before = other.end_ms <= call.begin_ms and other.mark.ended < call.mark.began
+            if is_before and not self._is_over(other.descriptor):
+                free = KeyFree(call.mark, call.begin_ms, call.end_ms, other=descriptor, rule="chain")
+                self._judge.observe(other.descriptor, free)
         serialize_key = self._chain_of.get(descriptor)
         if serialize_key is None:
             return
@@ -274,7 +308,7 @@ class KeyRules:
     def found(self, call: OpenCall, key: Key, descriptor: str) -> None:
         """A lookup by the key gave this job: no other one of the key lives."""
         holder = _Holder(descriptor, call.mark, call.begin_ms, call.end_ms, 0.0)
-        for other in self._holders.get(key, ()):
+        for other in self._holders.get(key, ()) if key not in self._followed else ():
             if other.descriptor != descriptor and self._is_before(other, holder) and other.window_ms < inf:
                 self._free(other, holder, "key", 0.0)
 
@@ -282,6 +316,8 @@ class KeyRules:
 
     def ended(self, history: JobHistory) -> None:
         """A job is over in every case: a key without a window is free, and the next of its chain goes on."""
+        self._before.pop(history.descriptor, None)
+        self._behind.pop(history.descriptor, None)
         key = history.key
         if key is not None and key in self._holders:
             left = [other for other in self._holders[key] if other.descriptor != history.descriptor or other.window_ms]
@@ -289,6 +325,7 @@ class KeyRules:
                 self._holders[key] = left
             else:
                 del self._holders[key]
+                self._followed.discard(key)
         serialize_key = self._chain_of.get(history.descriptor)
         if serialize_key is not None:
             chain = self._chains[serialize_key]

@@ -147,7 +147,7 @@ class ObservedLookup(Observation):
         elif seen.lacks_result and self.with_result and state.result and self._is_kept(state, around):
             text = f"it has no result, and its success brought {state.result}"
             reason = Contradiction(7, "result", text)
-        elif seen.phase is Phase.FAILED and seen.cancelled and state.to_stop is False:
+        elif seen.phase is Phase.FAILED and seen.cancelled and not state.may_be_cancelled:
             reason = Contradiction(5, "stop", "it is cancelled, and was not asked to stop")
         elif (
             seen.phase is Phase.PENDING and seen.due_ms is not None and seen.due_ms < state.due_ms - around.tolerance_ms

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Protocol
 
-from pinlater.backends.extended import Offer, Offered, OfferOutcome
+from pinlater.backends.extended import KeyHolder, Offer, Offered, OfferOutcome
 from pinlater.errors import (
     HomeMoving,
     HomeOut,
@@ -47,6 +47,7 @@ NO_HOMES = "0"
 """A version below all others."""
 
 _CHAIN_HERE, _NOT_HERE = OfferOutcome.CHAIN_HERE, OfferOutcome.NOT_HERE  # looking a member up is a call
+_RUNS_HERE = OfferOutcome.RUNS_HERE
 _JOB_FIELDS = tuple(each.name for each in fields(Job))
 
 
@@ -65,6 +66,9 @@ class Homes(Protocol):
 
     def check_jobs(self, jobs: Sequence[ExtendedJob | ScheduleChange]) -> None:
         """TagsNotYet, GroupsNotYet: a live process of the cluster does not know what one of them has."""
+
+    def check_replace_rules(self) -> None:
+        """ReplaceRulesNotYet: a live process of the cluster does not know successors."""
 
     async def catch_up(self, handle: ShardHandle) -> None:
         """Learn what this shard knows of homes and queues, and tell it what it does not. Raises nothing."""
@@ -93,6 +97,8 @@ class FixedHomes:
     def check(self) -> None: ...
 
     def check_jobs(self, jobs: Sequence[ExtendedJob | ScheduleChange]) -> None: ...
+
+    def check_replace_rules(self) -> None: ...
 
     async def catch_up(self, handle: ShardHandle) -> None: ...
 
@@ -195,11 +201,13 @@ class KeyRouter:
         leaving: str = "",
         schedule: str = "",
         mark: str = "",
+        by: str = "",
     ) -> list[Offered]:
         """Offer each job to where its key lives; whole per home, in order. Those without keys go to any one shard.
 
         `leaving`: the shard where the jobs themselves still are, which is not asked. `schedule`: they are its firing
-        with that mark. Where part of the jobs is stored and part is not, the error says which (`job_descriptors`).
+        with that mark. `by`: who enqueues. Where part of the jobs is stored and part is not, the error says which
+        (`job_descriptors`).
         """
         self.homes.check()
         wanted = [_extended(job) for job in jobs]
@@ -208,6 +216,8 @@ class KeyRouter:
         if table.is_settled and not leaving and not schedule:
             one_home = _at_one_home(queue, wanted, table)
             if one_home is not None:
+                for offer in one_home[1] if by else ():
+                    offer.by = by
                 try:
                     return await self._offer_at(*one_home, queue, table, now_ms, is_home=True)
                 except HomesChanged:  # nothing was stored
@@ -217,7 +227,7 @@ class KeyRouter:
                     table = newer
         for job in wanted:
             slot = slot_of_job(queue, job)
-            offer = Offer(job, slot, schedule=schedule, mark=mark)
+            offer = Offer(job, slot, schedule=schedule, mark=mark, by=by)
             placed.append(_placing(offer, job.is_keyed or schedule != "", table, leaving))
         for _ in range(TRIES):
             await self._place(queue, placed, table, now_ms)
@@ -229,7 +239,7 @@ class KeyRouter:
                 break
             table = newer
             for each in stale:
-                offer = replace(each.offer, only_if_known=False, takes_no_jobs=False, behind="")
+                offer = replace(each.offer, only_if_known=False, takes_no_jobs=False, behind="", is_emptied=False)
                 fresh = _placing(offer, True, table, leaving)
                 each.offer, each.left, each.answer = fresh.offer, fresh.left, fresh.answer
                 each.to_probe, each.parts, each.to_ask = fresh.to_probe, fresh.parts, fresh.to_ask
@@ -264,6 +274,7 @@ class KeyRouter:
                     is_home = len(each.left) == 1 and not each.to_probe and not each.to_ask
                     some_at_home = some_at_home or is_home
                     each.offer.only_if_known = not is_home
+                    each.offer.is_emptied = not is_home and not table.takes_jobs(shard_id)
                     each.offer.takes_no_jobs = not is_home and (
                         bool(each.to_probe) or each.offer.behind != "" or not table.takes_jobs(shard_id)
                     )
@@ -294,6 +305,12 @@ class KeyRouter:
                 del each.left[0]
             elif answer.outcome is _NOT_HERE:
                 del each.left[0]
+            elif answer.outcome is _RUNS_HERE:
+                each.answer = HomeMoving(
+                    f"the job of its dedupe key runs on shard {shard_id}, which is being emptied: send it again when "
+                    "that has ended",
+                    retry_after_ms=MOVING_RETRY_MS,
+                )
             else:
                 each.answer = answer
 
@@ -404,8 +421,8 @@ class KeyRouter:
 
     # -- queries -----------------------------------------------------------------------------------------------------
 
-    async def find_keys(self, queue: str, keys: Sequence[KeyRef]) -> list[str | None]:
-        """The descriptor of each key's job, None where there is none. HomeOut; QueueNotFound never."""
+    async def find_keys(self, queue: str, keys: Sequence[KeyRef]) -> list[KeyHolder | None]:
+        """Each key's job, with its successor; None where there is none. HomeOut; QueueNotFound never."""
         table = self.homes.table
         if table is None:
             await self._look_for_homes()
@@ -420,13 +437,11 @@ class KeyRouter:
         calls = [
             self._find_at(shard_id, queue, [keys[n] for n in numbers]) for shard_id, numbers in numbers_by_shard.items()
         ]
-        found: list[dict[str, str]] = [{} for _ in keys]
-        for (shard_id, numbers), descriptors in zip(
-            numbers_by_shard.items(), await asyncio.gather(*calls), strict=True
-        ):
-            for number, descriptor in zip(numbers, descriptors, strict=True):
-                if descriptor is not None:
-                    found[number][shard_id] = descriptor
+        found: list[dict[str, KeyHolder]] = [{} for _ in keys]
+        for (shard_id, numbers), holders in zip(numbers_by_shard.items(), await asyncio.gather(*calls), strict=True):
+            for number, holder in zip(numbers, holders, strict=True):
+                if holder is not None:
+                    found[number][shard_id] = holder
         return [_of_all(key, place, by_shard) for key, place, by_shard in zip(keys, places, found, strict=True)]
 
     async def _look_for_homes(self) -> None:
@@ -436,7 +451,7 @@ class KeyRouter:
             if self.homes.table is not None:
                 return
 
-    async def _find_at(self, shard_id: str, queue: str, keys: Sequence[KeyRef]) -> list[str | None]:
+    async def _find_at(self, shard_id: str, queue: str, keys: Sequence[KeyRef]) -> list[KeyHolder | None]:
         try:
             return await self._usable(shard_id).shard.find_keys(queue, keys)
         except QueueNotFound:
@@ -486,9 +501,9 @@ def _placing(offer: Offer, is_keyed: bool, table: HomeTable, leaving: str) -> _P
     return _Placing(offer, left, to_probe=list(left) if goes_by_two else [], to_ask=list(left) if asks else [])
 
 
-def _of_all(key: KeyRef, places: Places, by_shard: dict[str, str]) -> str | None:
-    """The descriptor for this key, of those found on the shards where it may live: the newest job of a dedupe key, the
-    oldest chain of a serialize key; None where none was found.
+def _of_all(key: KeyRef, places: Places, by_shard: dict[str, KeyHolder]) -> KeyHolder | None:
+    """What has this key, of what was found on the shards where it may live: the newest job of a dedupe key, the oldest
+    chain of a serialize key; None where none was found.
     """
     if key.dedupe_key:
         return max(by_shard.values(), key=_id_of, default=None)
@@ -496,8 +511,8 @@ def _of_all(key: KeyRef, places: Places, by_shard: dict[str, str]) -> str | None
     return next((by_shard[shard_id] for shard_id in order if shard_id in by_shard), None)
 
 
-def _id_of(descriptor: str) -> int:
-    ref = parse_descriptor(descriptor)
+def _id_of(holder: KeyHolder) -> int:
+    ref = parse_descriptor(holder.descriptor)
     return 0 if ref is None else ref.id
 
 

@@ -111,7 +111,9 @@ class App:
 
         `unique`: a template over the arguments, as in "{user_id}", or a function of them: while a job of this name is
         pending or runs, and for `unique_for` after its end ("10m", or "kept"), no second one comes into being;
-        `on_duplicate`: "keep" the one that stands, "replace" what it is to do, or "reject" the new one. `serialize`:
+        `on_duplicate`: "keep" the one that stands, "replace" what it is to do, or "reject" the new one. With "replace",
+        `replace_running`: "keep" the one that runs, "enqueue" the new one behind it, or also ask that one to stop,
+        "cancel"; `replace_within`: how long after its first enqueue a job may be postponed, as "10s". `serialize`:
         likewise; jobs of one such key, in whichever queues, run one at a time, in the order they were enqueued.
         `expires`: a job that has not begun this long after it is due fails. `claim_timeout`: how long a claim of a job
         holds, unless its dequeue asks for another time. `keep_result`: the returned value is kept for callers.

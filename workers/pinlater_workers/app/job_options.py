@@ -33,6 +33,8 @@ class RawJobOptions(TypedDict, total=False):
     unique: KeyOption | None
     unique_for: Duration | Literal["kept"]
     on_duplicate: Literal["keep", "replace", "reject"]
+    replace_running: Literal["keep", "enqueue", "cancel"]
+    replace_within: Duration | None
     serialize: KeyOption | None
     expires: Duration | None
     claim_timeout: Duration | None

@@ -17,7 +17,13 @@ from pinlater_workers.jobs.handle import AsyncJobHandle, JobHandle
 from pinlater_workers.jobs.keys import KeyOption, KeyTemplate, checked_size
 from pinlater_workers.jobs.results import RESULT_HEADER
 from pinlater_workers.jobs.retry import LONGEST_S
-from pinlater_workers.jobs.settings import JOB_KEYS, KEPT, QUEUE_NAME, refuse_without_unique
+from pinlater_workers.jobs.settings import (
+    JOB_KEYS,
+    KEPT,
+    QUEUE_NAME,
+    refuse_without_replace,
+    refuse_without_unique,
+)
 from pinlater_workers.settings_table import MAX_I32, read_table
 
 if TYPE_CHECKING:
@@ -34,7 +40,7 @@ _log = GuardedLogger("pinlater_workers.jobs")
 _NOT_REPLACED = (
     "job %s: newer arguments are not taken, since %s runs already, or ended less than unique_for ago: "
     'on_duplicate="replace" replaces what is pending. The outcome of the handle is KEPT: enqueue again after its end, '
-    "or under another key (logged once for each type of job)"
+    'under another key, or with replace_running="enqueue" (logged once for each type of job)'
 )
 
 
@@ -50,6 +56,8 @@ class OptionArguments(TypedDict, total=False):
     unique: KeyOption | None
     unique_for: Delay | Literal["kept"] | None
     on_duplicate: Literal["keep", "replace", "reject"] | None
+    replace_running: Literal["keep", "enqueue", "cancel"] | None
+    replace_within: Delay | None
     serialize: KeyOption | None
     expires: Delay | datetime | None
     claim_timeout: Delay | None
@@ -58,7 +66,10 @@ class OptionArguments(TypedDict, total=False):
     group: KeyOption | None
 
 
-_OF_KEYS = ("unique", "unique_for", "on_duplicate", "serialize", "expires", "claim_timeout", "tags", "group")
+_OF_KEYS = (
+    *("unique", "unique_for", "on_duplicate", "replace_running", "replace_within"),
+    *("serialize", "expires", "claim_timeout", "tags", "group"),
+)
 
 
 class EnqueueOptions(Generic[P]):
@@ -142,6 +153,8 @@ class EnqueueOptions(Generic[P]):
             if not given.get("unique", job_type.unique):
                 refuse_without_unique(given, where)
             fields = read_table({name: JOB_KEYS[name] for name in _OF_KEYS}, given, where)
+            on_duplicate = fields.get("on_duplicate", job_type.settings.on_duplicate)
+            refuse_without_replace(given, on_duplicate, where)
             for name in ("unique", "serialize", "group"):
                 if fields.get(name):
                     fields[name] = job_type.key_template(name, fields[name])
@@ -231,7 +244,7 @@ class EnqueueOptions(Generic[P]):
             from_ms = max(job_type.app.clock.now_ms(), job.run_after_ms or 0)
             expires_at_ms = from_ms + round(expires_s * 1000)
         claim_s = extension.get("claim_timeout_s", settings.claim_timeout_s)
-        return ExtendedJob(
+        extended = ExtendedJob(
             job.body,
             job.priority,
             job.run_after_ms,
@@ -245,6 +258,11 @@ class EnqueueOptions(Generic[P]):
             tags=extension.get("tags", settings.tags),
             group=checked_size(job_type.name, "group", _key(extension.get("group", job_type.group), args, kwargs)),
         )
+        if extended.on_duplicate is OnDuplicate.REPLACE:
+            within_s = extension.get("replace_within_s", settings.replace_within_s)
+            extended.replace_running = extension.get("replace_running", settings.replace_running)
+            extended.replace_within_ms = None if within_s is None else round(within_s * 1000)
+        return extended
 
     def _checked(self, jobs: Sequence[Job], handles: list[HandleT]) -> list[HandleT]:
         """The handles; with a warning, once for each type, where a job was to replace one that stays as it is."""

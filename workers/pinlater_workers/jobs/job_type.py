@@ -189,9 +189,9 @@ class JobType:
 
         `delay`: seconds, a text as in "5m", or a timedelta; `run_after`: an aware datetime, or milliseconds since 1970.
         `priority`, `queue`, `attempts`: others than the type's. `headers`: texts that travel with the job, which
-        middleware sees. `unique`, `unique_for`, `on_duplicate`, `serialize`, `expires`, `claim_timeout`, `keep_result`,
-        `tags`, `group`: as for `App.job`, in place of the type's; False for no key or group, and `expires` may be an
-        aware datetime. ValueError: what cannot be.
+        middleware sees. `unique`, `unique_for`, `on_duplicate`, `replace_running`, `replace_within`, `serialize`,
+        `expires`, `claim_timeout`, `keep_result`, `tags`, `group`: as for `App.job`, in place of the type's; False for
+        no key or group, and `expires` may be an aware datetime. ValueError: what cannot be.
         """
         return TypedOptions(self, **options)
 

@@ -17,6 +17,7 @@ from pinlater.model import (
     WHILE_KEPT,
     Misfire,
     OnDuplicate,
+    ReplaceRunning,
     is_queue_name,
 )
 from pinlater.schedule import Delay
@@ -59,8 +60,9 @@ class JobSettings:
     counted in. `secret`: the parameters whose values no display shows. `batch`: so many jobs at most for one call of
     the function; None: it takes one job. `batch_wait_s`: how long the first of a batch waits for others.
     `unique`, `serialize`: what makes the keys of a job, None: none. `unique_for_s`: how long after its end no second
-    job of the key comes into being; KEPT: as long as it is kept. `expires_s`: counts from when it is due. `tags`: of
-    each job, for those who look for it. `group`: what makes the group of a job, None: none.
+    job of the key comes into being; KEPT: as long as it is kept. `replace_running`, `replace_within_s`: for REPLACE,
+    what becomes of a job that runs, and how long one may be postponed since its first enqueue. `expires_s`: counts from
+    when it is due. `tags`: of each job, for those who look for it. `group`: what makes the group of a job, None: none.
     `cron` in `timezone`, or `every_s`: its schedule, which `pinlater-worker schedules --apply` brings to the cluster.
     """
 
@@ -79,6 +81,8 @@ class JobSettings:
     unique: KeyOption | None = None
     unique_for_s: float = 0.0
     on_duplicate: OnDuplicate = OnDuplicate.KEEP
+    replace_running: ReplaceRunning = ReplaceRunning.KEEP
+    replace_within_s: float | None = None
     serialize: KeyOption | None = None
     expires_s: float | None = None
     claim_timeout_s: float | None = None
@@ -196,6 +200,8 @@ JOB_KEYS: dict[str, Key] = {
     "unique": Key("unique", key_option, KEY_OPTION),
     "unique_for": duration("unique_for_s", 0.0, LONGEST_WINDOW_S, kept=KEPT),
     "on_duplicate": member("on_duplicate", OnDuplicate),
+    "replace_running": member("replace_running", ReplaceRunning),
+    "replace_within": duration("replace_within_s", 0.001, LONGEST_WINDOW_S),
     "serialize": Key("serialize", key_option, KEY_OPTION),
     "expires": duration("expires_s", 0.001, LONGEST_WINDOW_S),
     "claim_timeout": duration("claim_timeout_s", 0.001, LONGEST_CLAIM_S),
@@ -211,11 +217,23 @@ JOB_KEYS: dict[str, Key] = {
 }
 
 
+REPLACE_RULES = ("replace_running", "replace_within")
+"""The options that say how on_duplicate="replace" replaces."""
+
+
 def refuse_without_unique(options: Mapping[str, object], where: str) -> None:
     """ConfigurationError: options that mean nothing to a job without `unique`."""
-    for name in ("unique_for", "on_duplicate"):
+    for name in ("unique_for", "on_duplicate", *REPLACE_RULES):
         if name in options:
             raise ConfigurationError(f"{where}: {name} goes with unique; set unique too, or leave it out")
+
+
+def refuse_without_replace(options: Mapping[str, object], on_duplicate: OnDuplicate, where: str) -> None:
+    """ConfigurationError: options that mean nothing to a job that does not replace."""
+    for name in REPLACE_RULES:
+        if name in options and on_duplicate is not OnDuplicate.REPLACE:
+            text = f'{name} goes with on_duplicate="replace"; set on_duplicate too, or leave it out'
+            raise ConfigurationError(f"{where}: {text}")
 
 
 def job_settings(options: Mapping[str, object], where: str, base: JobSettings | None = None) -> JobSettings:
@@ -227,6 +245,8 @@ def job_settings(options: Mapping[str, object], where: str, base: JobSettings | 
         raise ConfigurationError(f"{where}: wait is how long jobs wait for their batch; set batch too, or leave it out")
     if not fields.get("unique", None if base is None else base.unique):
         refuse_without_unique(options, where)
+    on_duplicate = OnDuplicate.KEEP if base is None else base.on_duplicate
+    refuse_without_replace(options, fields.get("on_duplicate", on_duplicate), where)
     _check_schedule(fields, where, base)
     if base is not None:
         return replace(base, **fields)

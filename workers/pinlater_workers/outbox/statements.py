@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from pinlater.model import ExtendedJob, Job, OnDuplicate
+from pinlater.model import ExtendedJob, Job, OnDuplicate, ReplaceRunning
 from pinlater_workers.jobs.enqueue_calls import slices
 from pinlater_workers.outbox.schema import DialectName, TableNames
 
@@ -75,8 +75,9 @@ class OutboxRow(NamedTuple):
             on_duplicate = OnDuplicate.KEEP
         if with_id:
             found.setdefault("send_id", self.key)
+        replace_running = ReplaceRunning(found.pop("replace_running", ReplaceRunning.KEEP))
         job = ExtendedJob(bytes(self.body), self.priority, self.run_after_ms, self.attempts, **found)
-        job.on_duplicate = on_duplicate
+        job.on_duplicate, job.replace_running = on_duplicate, replace_running
         return job
 
 

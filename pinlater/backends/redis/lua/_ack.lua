@@ -27,13 +27,13 @@ local function scores_of(running, ids)
 end
 
 -- The state a job goes to, and what it then has as its changed record.
-local function ended(base, now, kind, id, claim, is_to_stop)
+local function ended(base, now, kind, id, claim, extra)
   local remaining, allowed, crashes, status = mutable(redis.call('HGET', base .. ':changed', id), claim)
   local state = 2
   if kind.ending ~= '1' then
     remaining = kind.ending == '2' and 0 or remaining - 1
-    state = is_to_stop and CANCELLED or remaining > 0 and 0 or 3
-    if is_to_stop then remaining = 0 end
+    state = remaining > 0 and 0 or 3
+    if ends_cancelled(base, id, extra, remaining > 0) then state, remaining = CANCELLED, 0 end
   end
   return state, pack(CHANGED, tonumber(now), remaining, allowed, crashes) .. append(status, kind.status)
 end
@@ -132,7 +132,7 @@ local function ack(root, base, queue, now, from)
       done[id], any = true, true
       local group, state, record = kind.group, 2, nil
       local extra = extras and extras[i]
-      if kind.rewrites then state, record = ended(base, now, kind, id, claims[i], extra and is_to_stop(extra)) end
+      if kind.rewrites then state, record = ended(base, now, kind, id, claims[i], extra) end
       code = CODES[state]
       if extra and state == 0 then
         expiring[#expiring + 1] = id

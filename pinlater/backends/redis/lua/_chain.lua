@@ -36,19 +36,9 @@ local function wait_behind(root, key, head, place, member)
   return head
 end
 
--- The one that is next of a key whose head is gone becomes the head, and is eligible when its time comes. `freed` gets
--- its run_after by queue. Where its queue is gone it is the head all the same, until `prune` takes it away.
-local function free_next(root, key, now, freed)
-  local call = redis.call
-  local member = call('ZPOPMIN', chain_key(root, key))[1]
-  local waiting = count_waiting(root, key, now)
-  if not member then
-    call('HDEL', root .. ':heads', key)
-    return
-  end
-  call('HSET', root .. ':heads', key, pack_head(now, waiting > 0 and SOME or NO_ONE, member))
-  local id, priority, queue = sub(member, 1, 8), byte(member, 9), sub(member, 10)
-  local base = root .. ':q:' .. queue
+-- A job that waited is eligible when its time comes. `freed` gets its run_after by queue.
+local function free(root, queue, priority, id, now, freed)
+  local call, base = redis.call, root .. ':q:' .. queue
   local run_after = call('ZSCORE', base .. ':s:4:' .. priority, id)
   if not run_after then return end
   local e = extra_of(call('HGET', base .. ':extra', id))
@@ -61,6 +51,19 @@ local function free_next(root, key, now, freed)
     freed[queue] = of_queue
   end
   of_queue[#of_queue + 1] = run_after
+end
+
+-- The one that is next of a key whose head is gone becomes the head, and is freed. Where its queue is gone it is the head all the same, until `prune` takes it away.
+local function free_next(root, key, now, freed)
+  local call = redis.call
+  local member = call('ZPOPMIN', chain_key(root, key))[1]
+  local waiting = count_waiting(root, key, now)
+  if not member then
+    call('HDEL', root .. ':heads', key)
+    return
+  end
+  call('HSET', root .. ':heads', key, pack_head(now, waiting > 0 and SOME or NO_ONE, member))
+  free(root, sub(member, 10), byte(member, 9), sub(member, 1, 8), now, freed)
 end
 
 local function notify_freed(root, now, freed)

@@ -52,13 +52,26 @@ local function add_end(ends, queue, id, record, is_live, stays)
   end
 end
 
+-- A key goes from a job that has ended to its successor, whose entry is given; that waits no more, unless in a chain.
+local function hand_over(ends, queue, own, name, entry, freed)
+  local id, _, _, priority = sub(entry, 1, 8), unpack_record($KEY_ENTRY, entry, 9)
+  redis.call('HSET', own.base .. ':keys', name, entry)
+  local _, _, _, _, _, _, serialize = keys_in(redis.call('HGET', own.base .. ':extra', id))
+  if not serialize then free(ends.root, queue, priority, id, ends.now, freed) end
+end
+
 -- The entries of the jobs' keys, of one queue.
-local function end_keys(ends, queue, own, deltas)
+local function end_keys(ends, queue, own, deltas, freed)
   local root, now, set, gone, windows, past = ends.root, ends.now, {}, {}, {}, {}
   local names, ids, keeps, lives, all_stay = own.names, own.ids, own.keep_for, own.is_live, own.stays
   for i, entry in ipairs(read('HMGET', own.base .. ':keys', names)) do
     local name, id = names[i], ids[i]
-    if entry and sub(entry, 1, 8) == id then
+    local successor = entry and successor_of(entry)
+    if successor == id then
+      redis.call('HSET', own.base .. ':keys', name, sub(entry, 1, $SUCCESSOR_AT - 1))
+    elseif successor and sub(entry, 1, 8) == id then
+      hand_over(ends, queue, own, name, entry_of_successor(entry), freed)
+    elseif entry and sub(entry, 1, 8) == id then
       local keep_for, is_live, stays = keeps[i], lives[i], all_stay[i]
       local until_ms, slot = unpack_record($KEY_ENTRY, entry, 9)
       if is_live then until_ms = keep_for < 0 and KEPT or now + keep_for end
@@ -100,7 +113,7 @@ local function finish_ends(ends)
     end
     write('ZREM', own.base .. ':until', own.expiring)
     write('ZREM', own.base .. ':expired', own.expiring)
-    if #own.names > 0 then end_keys(ends, queue, own, deltas) end
+    if #own.names > 0 then end_keys(ends, queue, own, deltas, freed) end
   end
   local alone = {}
   for i, head in ipairs(read('HMGET', root .. ':heads', ends.keys)) do

@@ -42,7 +42,7 @@ local function expire(root, queue, jobs, now, budget, dead_letters, words, codes
     end
     move.out[#move.out + 1] = id
     local extra, code = extras[i], '3'
-    if extra and is_to_stop(extra) then
+    if ends_cancelled(base, id, extra, expired.retries) then
       cancelled, code = cancelled + 1, '5'
       new[2 * i] = without_attempts(expired.record)
       ended_as_cancelled[2 * cancelled - 1], ended_as_cancelled[2 * cancelled] = at_once, id

@@ -1,5 +1,6 @@
 -- What few jobs have beside the others, in BASE:extra, and the names of their keys; records.py lays it out.
--- flags: it is to stop; its keys are to show alone (a dead letter); it has tags; it has a group
+-- flags: it is to stop, or has a successor where nobody asked; its keys are to show alone (a dead letter); it has tags; it
+-- has a group
 local STOP, HISTORY, TAGGED, GROUPED = 1, 2, $TAGGED, $GROUPED
 local WAITING, CANCELLED, REPLAYED, IN_LINE = 4, 5, 6, 8
 local KEPT, SEND_ID_KEPT_MS = 9007199254740991, $SEND_ID_KEPT_MS
@@ -81,6 +82,41 @@ local function count_slots(root, deltas)
 end
 
 local function is_to_stop(record) return is_flagged(byte(record, $EXTRA_FLAGS_AT), STOP) end
+
+-- What the record of a job becomes that is to stop: at once, where `by` says who asks; else it does not go back to PENDING
+-- while it has a successor. nil: nothing is new. Who asked first is named.
+local function stopping_record(base, priority, id, by)
+  local record = redis.call('HGET', base .. ':extra', id)
+  local e = record and extra_of(record) or plain_extra(priority)
+  local is_known = is_flagged(e.flags, STOP)
+  if is_known and (e.by ~= '' or by == '') then return nil end
+  if not is_known then e.flags = e.flags + STOP end
+  e.by = by
+  return pack_extra(e)
+end
+
+-- The id and priority of the successor that an entry of BASE:keys has, or nil.
+local function successor_of(entry)
+  if #entry < $SUCCESSOR_AT or sub(entry, 1, 8) == string.rep('\0', 8) then return nil end
+  return sub(entry, $SUCCESSOR_AT, $SUCCESSOR_AT + 7), byte(entry, $SUCCESSOR_AT + 8)
+end
+
+-- An entry as that of its successor alone.
+local function entry_of_successor(entry)
+  local id, priority = successor_of(entry)
+  local _, slot = unpack_record($KEY_ENTRY, entry, 9)
+  return id and id .. pack($KEY_ENTRY, 0, slot, priority, 0)
+end
+
+-- Whether a job in progress that does not succeed ends as CANCELLED: it was asked to stop, or would go back to PENDING
+-- (`goes_on`) while its successor waits. `record` may be nil.
+local function ends_cancelled(base, id, record, goes_on)
+  if not record or not is_to_stop(record) then return false end
+  local e = extra_of(record)
+  if e.by ~= '' then return true end
+  local entry = goes_on and e.dedupe ~= '' and redis.call('HGET', base .. ':keys', dedupe_name(e))
+  return entry and sub(entry, 1, 8) == id and successor_of(entry) ~= nil
+end
 
 -- Jobs that are PENDING again end when their time is over: they come back into the index of these times.
 local function expire_again(root, base, queue, ids)

@@ -9,6 +9,13 @@ local TIERED = $TIERED  -- is added to the priority of a head or a result: a ref
 local DESCRIPTOR_AT = $CLAIM_BYTES + 1  -- where the descriptor begins in a claim
 local CHANGED_STATUS_AT = $CHANGED_BYTES + 1
 
+-- The version of the store is this one, or a higher one (store_version.py).
+local function raise_version(root, version)
+  local shard = redis.call('HGET', root, 'shard')
+  if tonumber(string.match(shard, '%(version (%d+)%)') or 1) >= version then return end
+  redis.call('HSET', root, 'shard', string.format('%s (version %d)', string.match(shard, '^%w*'), version))
+end
+
 local MAX_STATUS_CHARS = $MAX_STATUS_CHARS
 
 local CUT_MARK, MAX_WITH_MARK = '$CUT_MARK', $MAX_WITH_MARK

@@ -31,7 +31,7 @@ local function lines_of(base)
     local entry = call('HGET', root .. ':queues', queue)
     if sub(entry, -1) == '$GROUPS_MARK' then return end
     call('HSET', root .. ':queues', queue, entry .. '$GROUPS_MARK')
-    call('HSET', root, 'shard', string.match(call('HGET', root, 'shard'), '^%w*') .. ' (version $GROUPS_VERSION)')
+    raise_version(root, $GROUPS_VERSION)
   end
 
   -- Due jobs come into line. A group that has none there has its next turn now, or later where it is ahead.

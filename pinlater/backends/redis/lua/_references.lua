@@ -31,10 +31,7 @@ local function references(root)
     if count == 0 then return end
     call('INCRBY', root .. ':q:' .. queue .. ':tiered', count)
     call('SADD', root .. ':tiered', queue)
-    local shard = call('HGET', root, 'shard')
-    if tonumber(string.match(shard, '%(version (%d+)%)$') or 1) < $REFERENCES_VERSION then
-      call('HSET', root, 'shard', string.match(shard, '^%w*') .. ' (version $REFERENCES_VERSION)')
-    end
+    raise_version(root, $REFERENCES_VERSION)
   end
 
   -- A further job has what another one has.

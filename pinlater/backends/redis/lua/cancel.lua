@@ -16,13 +16,10 @@ local root, base, queue, now, by = KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3]
 local call, outcome, gone = redis.call, {}, {}
 
 local function ask_to_stop(priority, id)
-  local key = base .. ':extra'
-  local record = call('HGET', key, id)
-  local e = record and extra_of(record) or plain_extra(tonumber(priority))
-  if is_flagged(e.flags, STOP) then return end
-  e.flags, e.by = e.flags + STOP, by
-  call('HDEL', key, id)  -- first, since a Redis out of memory refuses to begin with the other
-  call('HSET', key, id, pack_extra(e))
+  local record = stopping_record(base, tonumber(priority), id, by)
+  if not record then return end
+  call('HDEL', base .. ':extra', id)  -- first, since a Redis out of memory refuses to begin with the other
+  call('HSET', base .. ':extra', id, record)
 end
 
 for at = 4, #ARGV, 2 do

@@ -6,8 +6,8 @@
 --          (and tags) behind, value   then, where the jobs are alike, what `all_new` takes
 -- RETURNS  the first id as a text, where all are PENDING now, the others following it in order; else {a byte
 --          per job: its outcome, 8 more where it is PENDING or has another time by this step, the ids of eight bytes,
---          a priority of a byte each, the descriptors of jobs of other shards (id 0) by place}; 0 where the homes
---          have changed; nil: no such queue
+--          a priority of a byte each, the descriptors of jobs of other shards (id 0) by place, the run_afters by place of
+--          those that were not postponed as far as was asked}; 0 where the homes have changed; nil: no such queue
 -- BOUND    the jobs given
 --#include many
 --#include layout
@@ -19,9 +19,10 @@
 --#include tags
 --#include lines
 --#include revise
-local STORED, KEPT_THAT, REPLACED, REJECTED, NOT_HERE, CHAIN_HERE, DIFFERENT = 0, 1, 2, 3, 4, 5, 6
+local STORED, KEPT_THAT, REPLACED, REJECTED, NOT_HERE, CHAIN_HERE, DIFFERENT, RUNS_HERE = 0, 1, 2, 3, 4, 5, 6, 7
 local ON_REPLACE, ON_REJECT = 1, 2
-local IF_KNOWN, TAKES_NO_JOBS = 1, 2
+local IF_KNOWN, TAKES_NO_JOBS, HAS_RULES = 1, 2, 4
+local KEEP_RUNNING, CANCEL_RUNNING = 0, 2
 local root, base, queue, now, lowest = KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local call = redis.call
 if call('HEXISTS', root .. ':queues', queue) == 0 then return false end
@@ -32,10 +33,6 @@ local function groups_known()  -- from the first job with a group on
     lines.mark(root, queue)
   end
   return lines
-end
-local function mark_version()
-  local shard = call('HGET', root, 'shard')
-  if not string.find(shard, ' ', 1, true) then call('HSET', root, 'shard', shard .. ' (version $EXTENDED_VERSION)') end
 end
 if homes_changed(root, ARGV[5]) then return 0 end
 local function publish(ready, due)
@@ -65,7 +62,7 @@ local function all_new(at, count)
 
   local first = math.max((tonumber(call('GET', root .. ':last')) or 0) + 1, lowest)
   call('SET', root .. ':last', string.format('%.0f', first + count - 1))
-  mark_version()
+  raise_version(root, $EXTENDED_VERSION)
   local jobs, of_extra, entries, heads, members, groups, ids, times = {}, {}, {}, {}, {}, {}, {}, {}
   local is_grouped = is_flagged(byte(ARGV[7], $OFFER_BYTES + $EXTRA_FLAGS_AT), GROUPED)
   local is_ready = tonumber(run_after) <= now
@@ -115,10 +112,17 @@ end
 local abouts, extras, names, serialize_keys, schedules = {}, {}, {}, {}, {}
 local expires_of, slot_of, priority_of, dedupe_of, serialize_of, send_of, tags_of = {}, {}, {}, {}, {}, {}, {}
 local is_grouped = {}
+local rules_of = {}  -- by what an offer replaces beside on_duplicate
 for i = 1, offers do
   local about, extra, flags, _ = ARGV[5 + 2 * i], nil, nil, nil
-  local barrier_bytes, schedule_bytes, mark_bytes = byte(about, $OFFER_BYTES - 2, $OFFER_BYTES)
-  extra = sub(about, $OFFER_BYTES + barrier_bytes + schedule_bytes + mark_bytes + 1)
+  local offer_flags, barrier_bytes, schedule_bytes, mark_bytes = byte(about, $OFFER_BYTES - 3, $OFFER_BYTES)
+  local extra_at = $OFFER_BYTES + barrier_bytes + schedule_bytes + mark_bytes + 1
+  if offer_flags >= HAS_RULES then
+    local within, running, is_emptied, by_bytes, by_at = unpack_record($REPLACE_RULES, about, extra_at)
+    extra_at = by_at + by_bytes
+    rules_of[i] = {within = within, running = running, is_emptied = is_emptied == 1, by = sub(about, by_at, extra_at - 1)}
+  end
+  extra = sub(about, extra_at)
   extras[i] = extra
   expires_of[i], _, slot_of[i], priority_of[i], flags, dedupe_of[i], serialize_of[i], send_of[i] = keys_in(extra)
   is_grouped[i] = is_flagged(flags, GROUPED)
@@ -145,6 +149,7 @@ local last = tonumber(call('GET', root .. ':last')) or 0
 local times, earliest = {}, math.huge
 local new_tagged, new_tags, entering
 local new_jobs, new_extras, new_entries, new_windows, new_heads, new_fired, pending, waiting, expiring, slots, stored, tiered
+local version = $EXTENDED_VERSION
 local function begin()
   new_jobs, new_extras, new_entries, new_windows, new_heads, new_fired = {}, {}, {}, {}, {}, {}
   pending, waiting, expiring, slots, stored, tiered = {}, {}, {}, {}, 0, 0
@@ -157,7 +162,7 @@ end
 local function carry_out()
   if stored > 0 then
     call('SET', root .. ':last', string.format('%.0f', last))
-    mark_version()
+    raise_version(root, version)
   end
   write('HSET', base .. ':jobs', new_jobs)
   if tiered > 0 then references(root).hold(queue, tiered) end
@@ -186,8 +191,8 @@ local function set_entry(name, entry, slot)
   note(new_entries, name, entry)
 end
 
--- The answers: codes, ids, priorities, and descriptors of other shards by place.
-local codes, ids, priorities, elsewhere = {}, {}, {}, {}
+-- The answers: codes, ids, priorities; descriptors of other shards, and run_afters that were not asked for, by place.
+local codes, ids, priorities, elsewhere, nearer = {}, {}, {}, {}, {}
 local PENDING_NOW = 8
 local function answer(i, code, id, priority)
   codes[i], ids[i], priorities[i] = string.char(code), id, string.char(priority)
@@ -202,39 +207,18 @@ local function answer_entry(i, code, entry)
   return answer(i, code, id, priority)
 end
 
--- In the status of a job in progress that is not replaced, unless that ends with it already. When the job was updated
--- stays: a claim that was not renewed since is known by it.
-local function note_not_replaced(priority, id)
-  if not call('ZSCORE', base .. ':s:1:' .. priority, id) then return end
+-- A line into the status of a job in progress, unless that ends with `ending` already. When the job was updated stays: a
+-- claim that was not renewed since is known by it.
+local function note_running(id, line, ending)
   local claim, changed = call('HGET', base .. ':claims', id), call('HGET', base .. ':changed', id)
   local remaining, allowed, crashes, status = mutable(changed, claim)
-  local ending = '$NOT_REPLACED_END'
-  if sub(status, -#ending) == ending then return end
+  if ending and sub(status, -#ending) == ending then return end
   local updated = unpack_record(changed and CHANGED or CLAIM, changed or claim)
-  status = append(status, string.format('$NOT_REPLACED%.0f', now) .. ending)
-  call('HSET', base .. ':changed', id, pack(CHANGED, updated, remaining, allowed, crashes) .. status)
+  call('HSET', base .. ':changed', id, pack(CHANGED, updated, remaining, allowed, crashes) .. append(status, line))
 end
 
--- Where a dedupe key is taken.
-local function decide(i, entry, run_after, on_duplicate)
-  local id, until_ms, _, priority = sub(entry, 1, 8), unpack_record($KEY_ENTRY, entry, 9)
-  if on_duplicate == ON_REJECT then return answer_entry(i, REJECTED, entry) end
-  if on_duplicate ~= ON_REPLACE or until_ms ~= 0 then return answer_entry(i, KEPT_THAT, entry) end
-  carry_out()  -- it may be of this very call
-  local state = pending_state(base, priority, id)
-  if not state then note_not_replaced(priority, id) end
-  if not state then return answer_entry(i, KEPT_THAT, entry) end
-  if priority ~= priority_of[i] then return answer_entry(i, DIFFERENT, entry) end
-  local value = ARGV[6 + 2 * i]
-  local _, attempts, _, status_bytes = unpack_record(HEAD, value)
-  local body, is_reference = sub(value, $HEAD_BYTES + 1 + status_bytes), byte(value, $PRIORITY_AT) >= TIERED
-  revise(root, queue, priority, state, id, run_after, body, is_reference, attempts, now)
-  if state ~= WAITING then times[#times + 1] = run_after end
-  answer_entry(i, REPLACED + (state ~= WAITING and PENDING_NOW or 0), entry)
-  return REPLACED
-end
-
-local function store(i, run_after, behind)
+-- Store the job of an offer; `followed` is the entry of the running job whose successor it is, or nil.
+local function store(i, run_after, behind, followed)
   local serialize, slot, priority = serialize_of[i], slot_of[i], priority_of[i]
   local head = serialize and heads[serialize]
   if head and #new_heads > 0 then carry_out() end  -- it may be among these, and changes at once
@@ -247,7 +231,8 @@ local function store(i, run_after, behind)
   if tags_of[i] then note_tags(new_tagged, new_tags, id, priority, tags_of[i]) end
   if dedupe_of[i] or send_of[i] then
     local job = id .. pack($KEY_ENTRY, 0, slot, priority, STORED)
-    if dedupe_of[i] then set_entry(dedupe_of[i], job, slot) end
+    local named = followed and sub(followed, 1, $SUCCESSOR_AT - 1) .. pack($SUCCESSOR, last, priority) or job
+    if dedupe_of[i] then set_entry(dedupe_of[i], named, slot) end
     if send_of[i] then set_entry(send_of[i], job, slot) end
   end
   if serialize then
@@ -266,6 +251,7 @@ local function store(i, run_after, behind)
       note(new_heads, serialize, heads[serialize])
     end
   end
+  if followed then into, version = waiting, $SUCCESSORS_VERSION end
   if is_grouped[i] then groups_known() end
   if is_grouped[i] and into == pending and run_after <= now then
     entering[priority] = entering[priority] or {groups = {}, times = {}, ids = {}}
@@ -286,6 +272,64 @@ local function store(i, run_after, behind)
   return STORED
 end
 
+-- A job that is PENDING or WAITING, by its entry, gets what the newer one is to do; nil: it is neither.
+local function replace(i, entry, run_after)
+  local id, _, _, priority = sub(entry, 1, 8), unpack_record($KEY_ENTRY, entry, 9)
+  local state, due = pending_state(base, priority, id)
+  if not state then return nil end
+  if priority ~= priority_of[i] then return answer_entry(i, DIFFERENT, entry) end
+  if rules_of[i] and rules_of[i].within > 0 then
+    local created = unpack_record(HEAD, call('HGET', base .. ':jobs', id))
+    local latest = math.max(created + rules_of[i].within, tonumber(due))
+    if run_after > latest then
+      run_after = latest
+      nearer[#nearer + 1] = {i, string.format('%.0f', run_after)}
+    end
+  end
+  local value = ARGV[6 + 2 * i]
+  local _, attempts, _, status_bytes = unpack_record(HEAD, value)
+  local body, is_reference = sub(value, $HEAD_BYTES + 1 + status_bytes), byte(value, $PRIORITY_AT) >= TIERED
+  revise(root, queue, priority, state, id, run_after, body, is_reference, attempts, now)
+  if state ~= WAITING then times[#times + 1] = run_after end
+  answer_entry(i, REPLACED + (state ~= WAITING and PENDING_NOW or 0), entry)
+  return REPLACED
+end
+
+-- The dedupe key of an offer is that of a running job without a successor.
+local function follow(i, entry, run_after)
+  local id, _, _, priority = sub(entry, 1, 8), unpack_record($KEY_ENTRY, entry, 9)
+  if not call('ZSCORE', base .. ':s:1:' .. priority, id) then return answer_entry(i, KEPT_THAT, entry) end
+  if not rules_of[i] or rules_of[i].running == KEEP_RUNNING then
+    note_running(id, string.format('$NOT_REPLACED%.0f', now) .. '$NOT_REPLACED_END', '$NOT_REPLACED_END')
+    return answer_entry(i, KEPT_THAT, entry)
+  end
+  if rules_of[i].is_emptied then return answer_entry(i, RUNS_HERE, entry) end
+  store(i, run_after, '', entry)
+  carry_out()
+  local shard = string.match(call('HGET', root, 'shard'), '^%w*')
+  local name = string.format('%s:s%s:p%d:%.0f', queue, shard, priority_of[i], last)
+  note_running(id, string.format('$NEWER_WAITS%.0f$NEWER_WAITS_BEFORE_NAME', now) .. name .. '$NEWER_WAITS_END')
+  return STORED
+end
+
+-- Where a dedupe key is taken. Returns the code, and the entry of the job that it is about.
+local function decide(i, entry, run_after, on_duplicate)
+  local until_ms = unpack_record($KEY_ENTRY, entry, 9)
+  if on_duplicate == ON_REJECT then return answer_entry(i, REJECTED, entry), entry end
+  if on_duplicate ~= ON_REPLACE or until_ms ~= 0 then return answer_entry(i, KEPT_THAT, entry), entry end
+  carry_out()  -- it may be of this very call
+  local newest = entry_of_successor(entry) or entry
+  local code = replace(i, newest, run_after) or follow(i, entry, run_after)
+  local stops = rules_of[i] and (rules_of[i].running == CANCEL_RUNNING or code == STORED)
+  if stops and code ~= DIFFERENT and code ~= RUNS_HERE then
+    local id, _, _, priority = sub(entry, 1, 8), unpack_record($KEY_ENTRY, entry, 9)
+    local by = rules_of[i].running == CANCEL_RUNNING and rules_of[i].by or ''
+    local record = call('ZSCORE', base .. ':s:1:' .. priority, id) and stopping_record(base, priority, id, by)
+    if record then call('HSET', base .. ':extra', id, record) end
+  end
+  return code, newest
+end
+
 local function take(i)
   local about = ARGV[5 + 2 * i]
   local run_after, on_duplicate, flags, barrier_bytes, schedule_bytes, mark_bytes, more_at = unpack_record($OFFER, about)
@@ -302,18 +346,19 @@ local function take(i)
   end
   local until_ms, code = entry and unpack_record($KEY_ENTRY, entry, 9) or 1, nil
   if entry and (until_ms == 0 or until_ms > now) then
-    code = decide(i, entry, run_after, on_duplicate)
+    local named
+    code, named = decide(i, entry, run_after, on_duplicate)
     -- A resend gets the same answer, for as long as one may come.
     if send and (code == KEPT_THAT or code == REPLACED) then
-      local _, _, priority = unpack_record($KEY_ENTRY, entry, 9)
+      local id, _, _, priority = sub(named, 1, 8), unpack_record($KEY_ENTRY, named, 9)
       local record = pack($KEY_ENTRY, now + SEND_ID_KEPT_MS, slot_of[i], priority, code)
-      set_entry(send, sub(entry, 1, 8) .. record .. sub(entry, $KEY_ENTRY_BYTES + 9), slot_of[i])
+      set_entry(send, id .. record .. (id == NO_ID and sub(named, $KEY_ENTRY_BYTES + 9) or ''), slot_of[i])
       note(new_windows, now + SEND_ID_KEPT_MS, queue .. ':' .. send)
     end
   else
     if flags % 2 == IF_KNOWN then
       if not (serialize_of[i] and heads[serialize_of[i]]) then return answer(i, NOT_HERE, NO_ID, 0) end
-      if flags >= TAKES_NO_JOBS then return answer(i, CHAIN_HERE, NO_ID, 0) end
+      if is_flagged(flags, TAKES_NO_JOBS) then return answer(i, CHAIN_HERE, NO_ID, 0) end
     end
     code = store(i, run_after, sub(about, more_at, more_at + barrier_bytes - 1))
   end
@@ -334,4 +379,4 @@ if #times > 0 then
   end
   publish(ready, due < math.huge and due or 0)
 end
-return {table.concat(codes), table.concat(ids), table.concat(priorities), elsewhere}
+return {table.concat(codes), table.concat(ids), table.concat(priorities), elsewhere, nearer}

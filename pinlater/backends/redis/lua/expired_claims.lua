@@ -2,8 +2,8 @@
 -- longer among those that may have something due.
 -- KEYS     1 ROOT
 -- ARGV     1 limit   2 now   from 3 on: the queues
--- RETURNS  per queue with something due {queue, then per claim: id, expiry, claim, changed or '', 1 where its job is to
---          stop, else 0}
+-- RETURNS  per queue with something due {queue, then per claim: id, expiry, claim, changed or '', 1 where its job was
+--          asked to stop, else 0}
 -- BOUND    limit claims, and the queues given
 --#include many
 --#include layout
@@ -24,7 +24,7 @@ for i, bound in ipairs(read('ZMSCORE', root .. ':claimed', queues)) do
     for n, id in ipairs(ids) do
       local at = #own
       own[at + 1], own[at + 2], own[at + 3], own[at + 4] = id, due[2 * n], claims[n], changed[n] or ''
-      own[at + 5] = extras[n] and is_to_stop(extras[n]) and 1 or 0
+      own[at + 5] = extras[n] and is_to_stop(extras[n]) and extra_of(extras[n]).by ~= '' and 1 or 0
     end
     left = left - #ids
     if #ids > 0 then

@@ -50,7 +50,7 @@ for at = 3, #ARGV, 5 do
       any_extra = true
     end
     if lines then add_lines(KEYS[1], base, ARGV[1], id, lines) end
-    answer[#answer + 1] = is_flagged(e.flags, STOP) and e.by or 1
+    answer[#answer + 1] = is_flagged(e.flags, STOP) and e.by ~= '' and e.by or 1
   end
 end
 if earliest then call('ZADD', KEYS[1] .. ':claimed', 'LT', string.format('%.0f', earliest), ARGV[1]) end
