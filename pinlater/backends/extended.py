@@ -52,13 +52,13 @@ class Offer:
 
     `slot`: the number that its key hashes to (0 to 4,095), kept for `key_slots`. `only_if_known`: this shard is where
     the key lived before the homes changed: take it only if its dedupe key or send id stands here, or its serialize key
-    has a live job here. `takes_no_jobs`: and the shard is being emptied, so a live serialize key takes no further job
-    either. `behind`: a shard id; where this serialize key has no job here yet, the job waits until `lift_barriers`.
-    `mark`: the job is the firing of a schedule for one time; `schedule` is the name of its config entry, and marks,
-    ASCII of one length, follow one another as their times do. Where a firing with that mark or a higher one was stored
-    here before, it is KEPT, with a descriptor of "", also with `only_if_known`. The highest mark of a schedule (see
-    `last_firings`) goes with the tombstone of its config entry. `is_emptied`: the shard is being emptied, so a job that
-    runs here gets no successor. `by`: who enqueues, in whose name a running job is asked to stop.
+    has a live job here. `takes_no_jobs`: and the shard is being emptied, say, so a live serialize key takes no further
+    job either, and a job that runs gets no successor. `behind`: a shard id; where this serialize key has no job here
+    yet, the job waits until `lift_barriers`. `mark`: the job is the firing of a schedule for one time; `schedule` is
+    the name of its config entry, and marks, ASCII of one length, follow one another as their times do. Where a firing
+    with that mark or a higher one was stored here before, it is KEPT, with a descriptor of "", also with
+    `only_if_known`. The highest mark of a schedule (see `last_firings`) goes with the tombstone of its config entry.
+    `by`: who enqueues, in whose name a running job is asked to stop.
     """
 
     job: ExtendedJob
@@ -68,7 +68,6 @@ class Offer:
     behind: str = ""
     schedule: str = ""
     mark: str = ""
-    is_emptied: bool = False
     by: str = ""
 
 
@@ -91,7 +90,7 @@ class OfferOutcome(IntEnum):
     """REPLACE, with another priority than the PENDING job that stands. Nothing was changed."""
 
     RUNS_HERE = 7
-    """`is_emptied`, and the job that would get a successor runs here. Nothing was stored."""
+    """`takes_no_jobs`, and the job that would get a successor runs here. Nothing was stored."""
 
 
 class Offered(NamedTuple):

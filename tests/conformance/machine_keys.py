@@ -54,7 +54,6 @@ new_offers = st.builds(
     behind=st.sampled_from(["", "", "", "b2"]),
     schedule=st.sampled_from(["", "", "", "nightly"]),
     mark=st.sampled_from("123456789"),
-    is_emptied=st.sampled_from([False, False, False, True]),
     by=st.sampled_from(["ann", "ü🦆"]),
 )
 

@@ -21,7 +21,7 @@ STOPS_LATER = successors.test_a_third_one_may_have_the_running_job_stopped
 OPERATOR = successors.test_an_operator_stops_a_running_job_that_has_a_successor
 NOT_RUNNING = successors.test_without_a_running_job_the_rules_change_nothing
 IN_CHAIN = successors.test_a_successor_keeps_its_place_among_the_jobs_of_its_serialize_key
-EMPTIED = successors.test_a_shard_that_is_emptied_takes_no_successor
+CLOSED = successors.test_a_shard_that_takes_no_jobs_takes_no_successor
 SEND_ID = successors.test_a_send_id_of_a_replacement_names_the_successor
 LISTED = successors.test_an_expired_claim_says_whether_its_job_was_asked_to_stop
 BOUND = successors.test_replacements_postpone_a_job_up_to_a_bound
@@ -34,7 +34,7 @@ def offer(old: str, new: str, test: Callable[..., Any], **given: Any) -> Mutatio
 
 REDIS = [
     offer("local newest = entry_of_successor(entry) or entry", "local newest = entry", THIRD),
-    offer("if rules_of[i].is_emptied then return", "if false then return", EMPTIED),
+    offer("if rules_of[i].takes_no_jobs then return", "if false then return", CLOSED),
     offer(
         "if not rules_of[i] or rules_of[i].running == KEEP_RUNNING then",
         "if not rules_of[i] then",
@@ -84,7 +84,7 @@ REDIS = [
 
 SQL = [
     *step("keyed_jobs", "stands = self._successors.get(keys[2], entry)", "stands = entry", THIRD),
-    *step("keyed_jobs", "elif offer.is_emptied:", "elif False:", EMPTIED),
+    *step("keyed_jobs", "elif offer.takes_no_jobs:", "elif False:", CLOSED),
     *step(
         "keyed_jobs",
         "elif job.replace_running is ReplaceRunning.KEEP:",
@@ -144,7 +144,7 @@ DYNAMODB = [
     here("key_items", "if not heir.serialize_key:", "if True:", IN_CHAIN),
     here("key_items", "(heir := await successor_of(step, entry)) is not None:", "(heir := None) is not None:", WAITS),
     here("enqueue", "stands = job if newer is None else newer", "stands = job", THIRD),
-    here("enqueue", "elif offer.is_emptied:", "elif False:", EMPTIED),
+    here("enqueue", "elif offer.takes_no_jobs:", "elif False:", CLOSED),
     here("enqueue", "            job.state = WAITING\n", "", WAITS),
     here("enqueue", "if asks and job.state == IN_PROGRESS:", "if asks:", NOT_RUNNING),
     here("enqueue", " and offered.outcome is not OfferOutcome.DIFFERENT\n", "\n", STOPS_LATER),

@@ -310,7 +310,7 @@ class RefKeys(RefQueues):
                 line = f"[newer arguments were not taken from {now_ms} on, while it was in progress]\n"
                 job.custom_status = appended(job.custom_status, line)
             return kept
-        elif offer.is_emptied:
+        elif offer.takes_no_jobs:
             return Offered(OfferOutcome.RUNS_HERE, entry.descriptor)
         else:
             answer = self._store(queue, offer, new_id, now_ms, follows=entry)

@@ -402,21 +402,21 @@ async def test_a_successor_that_is_next_in_its_chain_is_freed_once(subject: Subj
 # -- homes -------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_shard_that_is_emptied_takes_no_successor(subject: Subject) -> None:
+async def test_a_shard_that_takes_no_jobs_takes_no_successor(subject: Subject) -> None:
     old, job = await running(subject)
-    emptied = {"only_if_known": True, "takes_no_jobs": True, "is_emptied": True}
-    assert await offer(subject, b"2", **emptied, **CANCEL) == Offered(OfferOutcome.RUNS_HERE, old)
+    closed = {"only_if_known": True, "takes_no_jobs": True}
+    assert await offer(subject, b"2", **closed, **CANCEL) == Offered(OfferOutcome.RUNS_HERE, old)
     assert (await beat(subject, job)).outcome is HeartbeatOutcome.OK
     assert await holder_of(subject, "d") == KeyHolder(old)
     new = await store(subject, b"2", **FOLLOW)
-    assert await offer(subject, b"3", **emptied, **FOLLOW) == Offered(REPLACED, new)
+    assert await offer(subject, b"3", **closed, **FOLLOW) == Offered(REPLACED, new)
     await subject.succeed(old)
-    assert await offer(subject, b"4", **emptied, **FOLLOW) == Offered(REPLACED, new, START_MS)
+    assert await offer(subject, b"4", **closed, **FOLLOW) == Offered(REPLACED, new, START_MS)
 
 
 async def test_a_former_home_takes_a_successor(subject: Subject) -> None:
     old, _ = await running(subject)
-    offered = await offer(subject, b"2", only_if_known=True, takes_no_jobs=True, **FOLLOW)
+    offered = await offer(subject, b"2", only_if_known=True, **FOLLOW)
     assert offered.outcome is STORED
     assert await holder_of(subject, "d") == KeyHolder(old, offered.descriptor)
 

@@ -39,6 +39,7 @@ CALLS: Mapping[str, set[str]] = {
     "contested": {"enqueueJobs", "lookupJobs", "cancelJobs"},
     "chains": {"enqueueJobs", "cancelJobs"},
     "breakers": {"dequeueJobs", "ackJobs", "getQueues"},
+    "latest": {"enqueueJobs", "cancelJobs", "lookupJobs"},
 }
 """Those that a part is there for."""
 

@@ -216,7 +216,7 @@ class _Enqueue:
             if not job.custom_status.endswith(NOT_REPLACED_END):
                 job.append_status(not_replaced_status(self._now_ms))
             return kept
-        elif offer.is_emptied:
+        elif offer.takes_no_jobs:
             return Offered(OfferOutcome.RUNS_HERE, descriptor)
         else:
             offered = await self._store_job(offer, job_id, follows=entry)

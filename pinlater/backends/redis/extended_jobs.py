@@ -341,7 +341,7 @@ def _has_rules(job: ExtendedJob) -> bool:
 def _rules(offer: Offer) -> bytes:
     """REPLACE_RULES of an offer, and what follows them."""
     job, by = offer.job, offer.by.encode()
-    return REPLACE_RULES.pack(job.replace_within_ms or 0, job.replace_running, offer.is_emptied, len(by)) + by
+    return REPLACE_RULES.pack(job.replace_within_ms or 0, job.replace_running, len(by)) + by
 
 
 def _offer_args(offer: Offer, now_ms: int) -> tuple[bytes, bytes]:

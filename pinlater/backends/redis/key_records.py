@@ -88,9 +88,9 @@ OFFER = Struct(">QBBBBB")
 REPLACE_RULES), bytes of the shard id of a barrier, of the name of a schedule and of its mark; these follow.
 """
 
-REPLACE_RULES = Struct(">QBBH")
+REPLACE_RULES = Struct(">QBH")
 """Behind these, of an offer that replaces by rules of its own: for how long a job may be postponed since its enqueue
-(0: no bound), replace_running, 1 where the shard is being emptied, bytes of who enqueues; that follows.
+(0: no bound), replace_running, bytes of who enqueues; that follows.
 """
 
 _LUA_CODES = {"d": "d", "Q": "I8", "q": "i8", "I": "I4", "H": "I2", "B": "B", ">": ">"}

@@ -271,7 +271,7 @@ class _Enqueue:
         elif job.replace_running is ReplaceRunning.KEEP:
             self._note_not_replaced(running)
             return Offered(OfferOutcome.KEPT, descriptor)
-        elif offer.is_emptied:
+        elif offer.takes_no_jobs:
             return Offered(OfferOutcome.RUNS_HERE, descriptor)
         else:
             offered = self._store(offer, keys, job_id, follows=running)

@@ -264,12 +264,13 @@ class ObservedAck(Observation):
             found.append(ended(state, Phase.SUCCEEDED, at_ms, result))
         if self.succeeded and (self.result is None or outcome is AckOutcome.SUCCEEDED):
             return found
-        if state.may_be_cancelled and outcome in (None, AckOutcome.CANCELLED):
+        left = None if state.attempts is None else state.attempts - 1
+        is_last = self.is_permanent or (left is not None and left <= 0)
+        may_follow = state.is_followed and (around.is_foreign or not is_last)
+        if (state.to_stop is not False or may_follow) and outcome in (None, AckOutcome.CANCELLED):
             found.append(ended(state, Phase.FAILED, at_ms)._replace(to_stop=state.to_stop is not False or None))
         if state.to_stop is True:
             return found
-        left = None if state.attempts is None else state.attempts - 1
-        is_last = self.is_permanent or (left is not None and left <= 0)
         if outcome in (None, AckOutcome.RETRIED) and (around.is_foreign or not is_last):
             is_delayed = self.delay_ms > 0 and not around.is_foreign
             due_ms = whole_ms(at_ms) + self.delay_ms if is_delayed else -inf

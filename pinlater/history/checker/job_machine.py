@@ -81,7 +81,7 @@ class State(NamedTuple):
 
     @property
     def may_be_cancelled(self) -> bool:
-        """Whether it may end as cancelled."""
+        """Whether it may end as cancelled where it would be pending again."""
         return self.to_stop is not False or self.is_followed
 
 

@@ -123,6 +123,9 @@ class _Placing:
     job that has its dedupe key now lives elsewhere.
     """
 
+    follows: bool = False
+    """The job of its dedupe key runs on the next shard, as a probe has said: it is stored there, as its successor."""
+
     @property
     def next_shard(self) -> str:
         """ "": any one."""
@@ -140,11 +143,24 @@ class _Placing:
 
     def probed(self, has_part: bool) -> None:
         """The next shard of `to_probe` has nothing that its keys name, or a part of its chain alone."""
-        shard_id = self.to_probe.pop(0)
+        shard_id, self.follows = self.to_probe.pop(0), False
         if has_part:
             self.parts.add(shard_id)
         if not self.to_probe:
             self.left = [*(each for each in self.left[:-1] if each in self.parts), self.left[-1]]
+
+    def runs_here(self, shard_id: str, *, takes_jobs: bool) -> None:
+        """The job of its dedupe key runs on the next shard. Its successor is stored there, too, unless that is being
+        emptied, or later jobs of the chain are on another shard, which it would overtake.
+        """
+        if self.to_probe and takes_jobs and not self.follows:
+            self.follows = True
+            return
+        self.answer = HomeMoving(
+            f"the job of its dedupe key runs on shard {shard_id}, and new jobs of its keys are stored elsewhere now: "
+            "send it again when that has ended",
+            retry_after_ms=MOVING_RETRY_MS,
+        )
 
 
 class KeyRouter:
@@ -239,10 +255,11 @@ class KeyRouter:
                 break
             table = newer
             for each in stale:
-                offer = replace(each.offer, only_if_known=False, takes_no_jobs=False, behind="", is_emptied=False)
+                offer = replace(each.offer, only_if_known=False, takes_no_jobs=False, behind="")
                 fresh = _placing(offer, True, table, leaving)
                 each.offer, each.left, each.answer = fresh.offer, fresh.left, fresh.answer
                 each.to_probe, each.parts, each.to_ask = fresh.to_probe, fresh.parts, fresh.to_ask
+                each.follows = False
         return _answers_of(placed)
 
     async def _place(self, queue: str, placed: Sequence[_Placing], table: HomeTable, now_ms: int) -> None:
@@ -274,9 +291,10 @@ class KeyRouter:
                     is_home = len(each.left) == 1 and not each.to_probe and not each.to_ask
                     some_at_home = some_at_home or is_home
                     each.offer.only_if_known = not is_home
-                    each.offer.is_emptied = not is_home and not table.takes_jobs(shard_id)
                     each.offer.takes_no_jobs = not is_home and (
-                        bool(each.to_probe) or each.offer.behind != "" or not table.takes_jobs(shard_id)
+                        (bool(each.to_probe) and not each.follows)
+                        or each.offer.behind != ""
+                        or not table.takes_jobs(shard_id)
                     )
                 taking = [each for each in group if each.offer.only_if_known and not each.offer.takes_no_jobs]
                 if taking:
@@ -306,11 +324,7 @@ class KeyRouter:
             elif answer.outcome is _NOT_HERE:
                 del each.left[0]
             elif answer.outcome is _RUNS_HERE:
-                each.answer = HomeMoving(
-                    f"the job of its dedupe key runs on shard {shard_id}, which is being emptied: send it again when "
-                    "that has ended",
-                    retry_after_ms=MOVING_RETRY_MS,
-                )
+                each.runs_here(shard_id, takes_jobs=table.takes_jobs(shard_id))
             else:
                 each.answer = answer
 
@@ -319,7 +333,7 @@ class KeyRouter:
         on another shard, behind these: new ones go there.
         """
         chained = [each for each in group if each.offer.job.serialize_key]
-        for other in dict.fromkeys(other for each in chained for other in each.left[1:]):
+        for other in dict.fromkeys(other for each in chained for other in each.left if other != shard_id):
             waiting = await self._keys_that_wait(other, shard_id)
             for each in chained:
                 if other in each.left and each.offer.job.serialize_key in waiting:

@@ -13,6 +13,7 @@ from tests.simulation.parts.counts import Counts
 from tests.simulation.parts.dead_letters import DeadLetters
 from tests.simulation.parts.flows import Flows
 from tests.simulation.parts.keyed import Keyed
+from tests.simulation.parts.latest import Latest
 from tests.simulation.parts.limits import Limits
 from tests.simulation.parts.many_queues import ManyQueues
 from tests.simulation.parts.overflow import Overflow
@@ -41,9 +42,10 @@ PARTS: Mapping[str, type[Part]] = {
         Contested,
         Chains,
         Breakers,
+        Latest,
     )
 }
 """By the name that a plan lists."""
 
-FOR_PLANTED_FAULTS = ("chains", "contested", "breakers")
+FOR_PLANTED_FAULTS = ("chains", "contested", "breakers", "latest")
 """No random plan has one of these: they were tried under few of the faults."""

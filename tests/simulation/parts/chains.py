@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pinlater.model import ExtendedJob
 from tests.simulation.callers import Caller
 from tests.simulation.parts.part import Part, Program
-from tests.simulation.parts.worker import Habits, Worker
+from tests.simulation.parts.worker import Habits, SlowWorker
 from tests.simulation.virtual_time import now_ms
 
 QUEUE = "chains"
@@ -31,7 +31,7 @@ class Chains(Part):
         )
 
     async def _work(self, caller: Caller, rng: random.Random) -> None:
-        await _SlowWorker(self, caller, rng, [QUEUE], Habits(limit=1, rides=0.0)).run()
+        await SlowWorker(self, caller, rng, [QUEUE], Habits(limit=1, rides=0.0)).run()
 
     async def _produce(self, caller: Caller, rng: random.Random) -> None:
         while True:
@@ -48,9 +48,3 @@ class Chains(Part):
             names = self.some_known(rng, 2)
             if names:
                 await self.call("cancel", caller.client.cancel(names))
-
-
-class _SlowWorker(Worker):
-    async def spend(self) -> None:
-        for _ in range(1 if self.part.is_finishing else 3):
-            await super().spend()

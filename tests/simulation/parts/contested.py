@@ -8,6 +8,7 @@ import random
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import ClassVar
 
 from pinlater.errors import EnqueueRejected, PinLaterError
 from pinlater.model import WHILE_KEPT, EnqueuedJobs, ExtendedJob, JobFilter, JobInfo, JobState, KeyRef, OnDuplicate
@@ -17,10 +18,6 @@ from tests.simulation.parts.part import Part, PartSettings, Program
 from tests.simulation.parts.worker import Habits, Worker
 from tests.simulation.virtual_time import now_ms
 
-BRIEF, KEPT = "contested", "contested-kept"
-QUEUES = (BRIEF, KEPT)
-"""Their ended jobs are removed at once, and after some seconds."""
-
 KEYS, CHAINS = 8, 6
 WINDOWS_MS = (0, 0, 1_000, 3_000, WHILE_KEPT)
 Request = tuple[str, list[ExtendedJob]]
@@ -28,6 +25,8 @@ Request = tuple[str, list[ExtendedJob]]
 
 class Contested(Part):
     NAME = "contested"
+    QUEUES: ClassVar[tuple[str, str]] = ("contested", "contested-kept")
+    """Their ended jobs are removed at once, and after some seconds."""
 
     def __init__(self, callers: Callers, rng: random.Random, settings: PartSettings | None = None) -> None:
         super().__init__(callers, rng, settings)
@@ -38,35 +37,36 @@ class Contested(Part):
         """Those that may be taken."""
 
     async def set_up(self) -> None:
-        await self.set_up_queue(BRIEF, succeeded_ttl="0s", failed_ttl="0s")
-        await self.set_up_queue(KEPT, succeeded_ttl="3s", failed_ttl="5s")
+        brief, kept = self.QUEUES
+        await self.set_up_queue(brief, succeeded_ttl="0s", failed_ttl="0s")
+        await self.set_up_queue(kept, succeeded_ttl="3s", failed_ttl="5s")
 
     def programs(self) -> Iterable[Program]:
         return (
-            *self.producers(self._produce),
-            *self.producers(self._send_again, "sender"),
+            *self.producers(self.produce),
+            *self.producers(self.send_again, "sender"),
             *self.workers(self._work),
             Program("replacer", self._replace_running, is_producer=True),
             Program("renewer", self._bring_anew, is_producer=True),
             Program("remover", self._remove, is_producer=True),
-            Program("finder", self._find, is_producer=True),
+            Program("finder", self.find, is_producer=True),
         )
 
     async def _work(self, caller: Caller, rng: random.Random) -> None:
         habits = Habits(fails_for_good=0.1, changes=0.0, is_unfenced=0.0)
-        await Worker(self, caller, rng, QUEUES, habits).run()
+        await Worker(self, caller, rng, self.QUEUES, habits).run()
 
     # -- enqueues ----------------------------------------------------------------------------------------------------
 
-    async def _produce(self, caller: Caller, rng: random.Random) -> None:
+    async def produce(self, caller: Caller, rng: random.Random) -> None:
         while True:
             await self.rest(rng)
-            request = rng.choice(QUEUES), self._jobs(caller, rng)
+            request = rng.choice(self.QUEUES), self.jobs(caller, rng)
             if request[1][0].send_id:
                 self._sent.append(request)
             await self._enqueue(caller, *request)
 
-    async def _send_again(self, caller: Caller, rng: random.Random) -> None:
+    async def send_again(self, caller: Caller, rng: random.Random) -> None:
         while True:
             await self.rest(rng)
             if self._sent:
@@ -84,7 +84,7 @@ class Contested(Part):
         self.accepted(stored)
         return stored
 
-    def _jobs(self, caller: Caller, rng: random.Random) -> list[ExtendedJob]:
+    def jobs(self, caller: Caller, rng: random.Random) -> list[ExtendedJob]:
         """One job, or several with keys that differ."""
         send_id = f"{rng.getrandbits(48):x}" if rng.random() < 0.4 else ""
         kind = rng.choice(("dedupe", "both", "chain"))
@@ -151,11 +151,11 @@ class Contested(Part):
         found = await self.call("lookup", caller.client.lookup(names)) if names else None
         return list((found or {}).values())
 
-    async def _find(self, caller: Caller, rng: random.Random) -> None:
+    async def find(self, caller: Caller, rng: random.Random) -> None:
         while True:
             await self.rest(rng)
             await self._look(caller, self.some_known(rng, 20))
-            found = caller.client.lookup(queue=rng.choice(QUEUES), keys=[KeyRef(f"key-{rng.randrange(KEYS)}")])
+            found = caller.client.lookup(queue=rng.choice(self.QUEUES), keys=[KeyRef(f"key-{rng.randrange(KEYS)}")])
             await self.call("lookup", found)
 
     async def _remove(self, caller: Caller, rng: random.Random) -> None:
@@ -166,9 +166,9 @@ class Contested(Part):
                 await self.call("cancel", client.cancel(self.some_known(rng, 5)))
             elif rng.random() < 0.5:
                 key = KeyRef(f"key-{rng.randrange(KEYS)}")
-                await self.call("cancel", client.cancel(rng.choice(QUEUES), keys=[key]))
+                await self.call("cancel", client.cancel(rng.choice(self.QUEUES), keys=[key]))
             else:
-                chosen = JobFilter(KEPT, rng.choice((JobState.SUCCEEDED, JobState.FAILED)), rng.randint(1, 3))
+                chosen = JobFilter(self.QUEUES[1], rng.choice((JobState.SUCCEEDED, JobState.FAILED)), rng.randint(1, 3))
                 await self.call("delete_jobs", client.delete_jobs(chosen, limit=rng.randint(1, 5)))
 
     # -- its end -----------------------------------------------------------------------------------------------------

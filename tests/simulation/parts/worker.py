@@ -348,3 +348,11 @@ def _by_queue(acks: Sequence[tuple[Ack, bool]]) -> dict[str, list[tuple[Ack, boo
 def _sorted(acks: Sequence[tuple[Ack, bool]]) -> tuple[list[Ack], list[Ack]]:
     """Successes and failures."""
     return [ack for ack, is_success in acks if is_success], [ack for ack, is_success in acks if not is_success]
+
+
+class SlowWorker(Worker):
+    """Its jobs take three times as long, while more of them come."""
+
+    async def spend(self) -> None:
+        for _ in range(1 if self.part.is_finishing else 3):
+            await super().spend()

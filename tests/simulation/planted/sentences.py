@@ -101,7 +101,8 @@ WHY: Mapping[str, tuple[str, ...]] = {
         "sqlite admin: [letters.going[job_id] for job_id in ids if job_id -> list(letters.going.values())",
     ),
     "it changes who is named as the one who asked first": (
-        "sqlite admin: if not (row[3] or 0) & STOPPING: -> if True:",
+        "sqlite admin: for job_id in were_asked(session, stopping) if sto -> for job_id in ():",
+        "sqlite keyed_jobs: (not by or were_asked(self._session, [job_id])) -> not by",
     ),
     "a job that waits then expires when its turn comes, and how soon it does is not judged": (
         "sqlite expired_jobs: job.state IN (0, 4, 8) -> job.state IN (0, 8)",
@@ -113,7 +114,8 @@ WHY: Mapping[str, tuple[str, ...]] = {
         "sqlite ready_jobs: room -= sum(map(len, batches)) -> pass",
     ),
     "nobody reads of a claim that is listed whether its job is to stop: whoever ends it is told": (
-        "sqlite attempts: bool((flags or 0) & STOPPING) -> False",
+        "sqlite attempts: claim[1] in asked -> False",
+        "sqlite attempts: were_asked(session, stopping) if stopping else fro -> set(stopping)",
     ),
     "a server offers a shard what that lacks, and goes by the newest entry of all shards": (
         "sqlite coordination: entry.version > here -> True",
@@ -135,7 +137,7 @@ WHY: Mapping[str, tuple[str, ...]] = {
         'sqlite keyed_jobs: session.run_in("untake_keys", (self._queue_id,), [ -> nothing',
     ),
     "a window that ends a millisecond late does so within the time that the calls take": (
-        "sqlite keyed_jobs: return self.until_ms is None or self.until_ms > no -> return self.until_ms is None o",
+        "sqlite extensions: return self.until_ms is None or self.until_ms > no -> return self.until_ms is None o",
     ),
     "no part sends a request again ten minutes after its end, in the seconds until the entry is removed": (
         "sqlite keyed_jobs: if sent is not None and sent.stands(self._now_ms): -> if sent is not None:",
@@ -163,5 +165,19 @@ WHY: Mapping[str, tuple[str, ...]] = {
     ),
     "the object of a result that is gone stays in its tier, which no caller sees": (
         "sqlite key_entries: if size & REFERENCE_BIT] -> if False]",
+    ),
+    "a job that replaces by less than it asked for may come at any time before that": (
+        "sqlite keyed_jobs: if job.replace_within_ms is not None: -> if False:",
+    ),
+    "a running job that has had a successor may end as cancelled, also when that is gone or it has no attempt left": (
+        "sqlite keyed_jobs: flags, state = flags | STOPPING, WAITING -> state = WAITING",
+        "sqlite successors: return bool(successors(session, job.queue_id, [job -> return True",
+        "sqlite attempts: goes_on=remaining > 0) -> goes_on=True)",
+    ),
+    "all jobs of a key have the same priority": (
+        "sqlite keyed_jobs: and offered.outcome is not OfferOutcome.DIFFERENT -> nothing",
+    ),
+    "which of two jobs waits for the other is shown to operators": (
+        "sqlite queries: if entry.job_id != job.job_id: -> if True:",
     ),
 }

@@ -118,9 +118,10 @@ for i = 1, offers do
   local offer_flags, barrier_bytes, schedule_bytes, mark_bytes = byte(about, $OFFER_BYTES - 3, $OFFER_BYTES)
   local extra_at = $OFFER_BYTES + barrier_bytes + schedule_bytes + mark_bytes + 1
   if offer_flags >= HAS_RULES then
-    local within, running, is_emptied, by_bytes, by_at = unpack_record($REPLACE_RULES, about, extra_at)
+    local within, running, by_bytes, by_at = unpack_record($REPLACE_RULES, about, extra_at)
     extra_at = by_at + by_bytes
-    rules_of[i] = {within = within, running = running, is_emptied = is_emptied == 1, by = sub(about, by_at, extra_at - 1)}
+    rules_of[i] = {within = within, running = running, by = sub(about, by_at, extra_at - 1)}
+    rules_of[i].takes_no_jobs = is_flagged(offer_flags, TAKES_NO_JOBS)
   end
   extra = sub(about, extra_at)
   extras[i] = extra
@@ -303,7 +304,7 @@ local function follow(i, entry, run_after)
     note_running(id, string.format('$NOT_REPLACED%.0f', now) .. '$NOT_REPLACED_END', '$NOT_REPLACED_END')
     return answer_entry(i, KEPT_THAT, entry)
   end
-  if rules_of[i].is_emptied then return answer_entry(i, RUNS_HERE, entry) end
+  if rules_of[i].takes_no_jobs then return answer_entry(i, RUNS_HERE, entry) end
   store(i, run_after, '', entry)
   carry_out()
   local shard = string.match(call('HGET', root, 'shard'), '^%w*')
