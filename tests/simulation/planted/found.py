@@ -224,7 +224,7 @@ FOUND: Mapping[str, Mapping[str, tuple[str, int]]] = {
         "sqlite attempts: row[EXTENDED], goes_on=True) -> row[EXTENDED], goes_on=False)": ("chain", 8),
         "sqlite attempts: goes_on=remaining > 0) -> goes_on=False)": ("chain", 8),
         "sqlite attempts: (cancelled_by := known[each.id].cancelled_by) -> (cancelled_by := known[each.id": ("stop", 2),
-        "sqlite admin: for job_id in were_asked(session, stopping) if sto -> for job_id in stopping:": ("stop", 8),
+        "sqlite admin: for job_id in were_asked(session, stopping) if sto -> for job_id in stopping:": ("state", 24),
     },
     "latest that moves": {
         "sqlite keyed_jobs: elif offer.takes_no_jobs: -> elif False:": ("state", 24),
