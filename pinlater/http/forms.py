@@ -13,6 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, structs
 
+from pinlater.extended_limits import MAX_REPLACE_WITHIN_MS
 from pinlater.http.encodings import Encoding, refusal
 from pinlater.http.model_map import request_of, requests_of
 from pinlater.job_body import call_body
@@ -63,7 +64,7 @@ ReplaceWithin = Annotated[
     int,
     Meta(
         ge=1,
-        le=MAX_TIME_MS,
+        le=MAX_REPLACE_WITHIN_MS,
         description="Milliseconds. With `on_duplicate` replace: the longest that a job is postponed, from its first "
         "enqueue on.",
     ),

@@ -177,6 +177,21 @@ def test_a_duplicate_that_is_rejected_is_a_conflict(caller: Caller, queue: str) 
     assert response.json()["job_descriptors"] == [first["descriptor"]]
 
 
+def test_a_newer_job_follows_the_one_that_runs_and_is_postponed_up_to_a_bound(caller: Caller, queue: str) -> None:
+    path, rules = f"/v1/queues/{queue}/jobs", {"dedupe_key": "k", "on_duplicate": "replace"}
+    old = enqueued(caller, queue, **rules)
+    assert [job["descriptor"] for job in dequeued(caller, queue)] == [old]
+    newer = {"body": "2", **rules, "replace_running": "cancel", "replace_within_ms": 60_000}
+    first = caller.done("POST", path, newer, status=201)
+    again = caller.done("POST", path, {**newer, "body": "3", "run_after_ms": 2_000_000_000_000})
+    assert (first["outcome"], again) == ("stored", {"descriptor": first["descriptor"], "outcome": "replaced"})
+    info = caller.done("GET", f"/v1/jobs/{old}")
+    assert (info["successor"], "cancel_requested_by" in info) == (first["descriptor"], True)
+    info = caller.done("GET", f"/v1/jobs/{first['descriptor']}")
+    assert (info["waits_for"], info["run_after_ms"]) == (old, info["created_at_ms"] + 60_000)
+    assert caller.refused("POST", path, {**newer, "on_duplicate": "keep"})[:2] == (400, "REQUEST_INVALID")
+
+
 def test_a_worker_sends_back_what_it_got(caller: Caller, queue: str) -> None:
     for _ in range(3):
         enqueued(caller, queue)
@@ -317,6 +332,8 @@ def test_all_jobs_that_match_are_changed_slice_by_slice(caller: Caller, queue: s
         ({"body": "x", "attempts_allowed": 2**31}, "attempts_allowed"),
         ({"body": "x", "dedupe_for_ms": 1.5}, "dedupe_for_ms"),
         ({"body": "x", "on_duplicate": "maybe"}, "on_duplicate"),
+        ({"body": "x", "replace_running": "stop"}, "replace_running"),
+        ({"body": "x", "replace_within_ms": 0}, "replace_within_ms"),
     ],
 )
 def test_a_wrong_field_is_named(caller: Caller, queue: str, body: dict[str, Any], field: str) -> None:

@@ -210,6 +210,11 @@ class EveryCall:
         answer = self.dequeue()
         assert answer.jobs == {named: b"2"}
         claim = answer.jobMetadata[named].claimDescriptor
+        job.onDuplicate, job.replaceRunning = types.OnDuplicate.REPLACE, types.ReplaceRunning.ENQUEUE
+        job.replaceWithinMillis = 60_000
+        (newer,) = client.enqueueJobs(context, request).jobDescriptors
+        found = client.lookupJobs(context, types.PinLaterLookupJobRequest(jobDescriptors=[named]))
+        assert found[named].successor == newer != named
         stop = types.CancelJobsRequest(
             queueName=self.queue, jobDescriptors=[], keys=[key], mode=types.CancelMode.ALSO_RUNNING
         )

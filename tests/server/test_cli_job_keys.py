@@ -10,7 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from pinlater import Ack, Client, DequeueRequest, ExtendedJob, Heartbeat, Job, JobFilter, JobState, KeyRef
+from pinlater import (
+    Ack,
+    Client,
+    DequeueRequest,
+    ExtendedJob,
+    Heartbeat,
+    Job,
+    JobFilter,
+    JobState,
+    KeyRef,
+    RescheduleJob,
+)
 from tests.server.commands import Shell
 from tests.server.running import running
 
@@ -61,10 +72,36 @@ def test_a_named_job_is_kept_replaced_or_rejected(shell: Shell, client: Client, 
     assert client.count(JobFilter(queue, JobState.PENDING)) == 1
 
 
+def test_a_newer_job_follows_the_one_that_runs_and_is_postponed_up_to_a_bound(
+    shell: Shell, client: Client, queue: str
+) -> None:
+    def enqueue(*options: str) -> str:
+        named = ("--dedupe-key", "a", "--on-duplicate", "replace", *options)
+        return shell("job", "enqueue", queue, "x", *named).out.split()[0]
+
+    first = enqueue("--run-after", "+1s", "--replace-within", "10s")
+    assert enqueue("--run-after", "+1h", "--replace-within", "10s") == first
+    info = client.lookup([first])[first]
+    assert info.run_after_ms == info.created_at_ms + 10_000
+    client.reschedule(queue, [RescheduleJob(first, run_after_ms=0)])
+    assert client.dequeue(DequeueRequest(queue, 1, wait_ms=9_000))
+    newer = enqueue("--replace-running", "cancel")
+    assert newer != first
+    shown = shell("job", "get", first).out
+    assert f"successor      {newer}" in shown
+    assert "to stop, by    " in shown
+    (row,) = json.loads(shell("job", "get", "--queue", queue, "--key", "a", "-o", "json").out)
+    assert (row["descriptor"], row["successor"]) == (first, newer)
+    assert f"waits for      {first}" in shell("job", "get", newer).out
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
         ("enqueue", "q", "x", "--on-duplicate", "replace"),
+        ("enqueue", "q", "x", "--dedupe-key", "a", "--replace-running", "cancel"),
+        ("enqueue", "q", "x", "--dedupe-key", "a", "--on-duplicate", "keep", "--replace-within", "10s"),
+        ("enqueue", "q", "x", "--dedupe-key", "a", "--on-duplicate", "replace", "--replace-within", "0s"),
         ("enqueue", "q", "x", "--dedupe-for", "1h"),
         ("enqueue", "q", "--lines", "--dedupe-key", "a"),
         ("enqueue", "q", "x", "--expires", "soon"),

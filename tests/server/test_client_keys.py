@@ -14,6 +14,7 @@ import pytest
 import pinlater
 from pinlater import (
     Ack,
+    AckOutcome,
     AsyncClient,
     CancelOutcome,
     Client,
@@ -29,6 +30,7 @@ from pinlater import (
     JobState,
     KeyRef,
     OnDuplicate,
+    ReplaceRunning,
     RescheduleJob,
     RescheduleOutcome,
     errors,
@@ -89,6 +91,38 @@ async def test_replacing_and_rejecting(server: RunningServer, queue: str) -> Non
         with pytest.raises(errors.RequestInvalid, match="several"):
             await client.enqueue(queue, [rejected, rejected])
         assert await client.enqueue(queue, replace(rejected, dedupe_key="other")) != first
+
+
+async def test_the_newest_job_follows_the_one_that_runs(server: RunningServer, queue: str) -> None:
+    async with client_at(server.port, queue) as client:
+        newer = ExtendedJob(
+            b"1", dedupe_key="a", on_duplicate=OnDuplicate.REPLACE, replace_running=ReplaceRunning.CANCEL
+        )
+        first = await client.enqueue(queue, newer)
+        (job,) = await client.dequeue(DequeueRequest(queue, 1, wait_ms=9_000))
+        second = await client.enqueue(queue, replace(newer, body=b"2"))
+        assert await client.enqueue(queue, replace(newer, body=b"3")) == second != first
+        found = await client.lookup(queue=queue, keys=[KeyRef("a")])
+        assert {name: info.successor for name, info in found.items()} == {first: second}
+        (answer,) = await client.heartbeat(queue, [Heartbeat(first, job.claim_descriptor)])
+        assert answer.outcome is HeartbeatOutcome.CANCEL
+        failed = [Ack(first, claim_descriptor=job.claim_descriptor)]
+        assert await client.ack(queue, failed=failed) == [AckOutcome.CANCELLED]
+        (job,) = await client.dequeue(DequeueRequest(queue, 1, wait_ms=9_000))
+        assert (job.descriptor, job.body) == (second, b"3")
+
+
+async def test_a_job_is_postponed_up_to_a_bound(server: RunningServer, queue: str) -> None:
+    async with client_at(server.port, queue) as client:
+        job = ExtendedJob(
+            b"1", run_after_ms=1, dedupe_key="a", on_duplicate=OnDuplicate.REPLACE, replace_within_ms=60_000
+        )
+        first = await client.enqueue(queue, job)
+        assert await client.enqueue(queue, replace(job, run_after_ms=2**50)) == first
+        info = (await client.lookup([first]))[first]
+        assert info.run_after_ms == info.created_at_ms + 60_000
+        with pytest.raises(errors.RequestInvalid, match="REPLACE"):
+            await client.enqueue(queue, replace(job, on_duplicate=OnDuplicate.KEEP))
 
 
 async def test_jobs_with_keys_that_are_enqueued_at_once_have_fates_of_their_own(

@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from pinlater import Client, DequeueRequest, ExtendedJob, Job
+from pinlater import Client, DequeueRequest, ExtendedJob, Job, OnDuplicate, ReplaceRunning
 from pinlater.data_folder.password import hash_password
 from pinlater.errors import RequestInvalid
 from pinlater.model.job_holds import HoldReason, JobHold
@@ -71,6 +71,16 @@ def test_a_job_behind_another_one_of_its_key(client: Client, queue: str) -> None
     hold = the_hold(client, second)
     assert (hold.reason, hold.behind) == (HoldReason.BEHIND_JOB, first)
     assert hold.text == f"It waits for {first}, which is before it in its serialize key."
+
+
+def test_a_job_that_is_newer_than_the_running_one_of_its_key(client: Client, queue: str) -> None:
+    newer = ExtendedJob(b"", dedupe_key="a", on_duplicate=OnDuplicate.REPLACE, replace_running=ReplaceRunning.ENQUEUE)
+    (first,) = client.enqueue(queue, [newer])
+    assert client.dequeue(DequeueRequest(queue, 1, wait_ms=9_000))
+    (second,) = client.enqueue(queue, [newer])
+    hold = the_hold(client, second)
+    assert (hold.reason, hold.behind) == (HoldReason.BEHIND_JOB, first)
+    assert hold.text == f"It waits for {first}, which runs under its dedupe key."
 
 
 def test_a_paused_queue_by_whom_since_when_until_when_and_why(client: Client, queue: str) -> None:

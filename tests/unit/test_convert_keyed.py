@@ -20,6 +20,7 @@ from pinlater.model import (
     Job,
     KeyRef,
     OnDuplicate,
+    ReplaceRunning,
 )
 from pinlater.wire import convert
 from pinlater.wire.codec import CallReader, RefusedCall, decode_call
@@ -53,6 +54,8 @@ extended = st.builds(
     wide,
     st.none() | wide,
     text,
+    replace_running=st.sampled_from(ReplaceRunning),
+    replace_within_ms=st.none() | wide,
 )
 plain = st.builds(Job, body, priority, st.none() | time_ms, number, text)
 keys = st.builds(KeyRef, text, text)

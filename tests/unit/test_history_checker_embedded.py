@@ -31,6 +31,7 @@ from pinlater.model import (
     JobState,
     KeyRef,
     OnDuplicate,
+    ReplaceRunning,
     RescheduleJob,
 )
 from tests.conformance.served import HeldClock
@@ -73,13 +74,16 @@ class Callers:
         kind = rng.random()
         if kind < 0.4:
             return Job(body, rng.randint(1, 2), run_after_ms, rng.randint(1, 3))
+        replaces = kind < 0.7 and rng.random() < 0.5
         return ExtendedJob(
             body,
             run_after_ms=run_after_ms,
             attempts_allowed=rng.randint(1, 3),
             dedupe_key=f"key-{rng.randrange(4)}" if kind < 0.7 else "",
-            on_duplicate=rng.choice((OnDuplicate.KEEP, OnDuplicate.REPLACE)) if kind < 0.7 else OnDuplicate.KEEP,
+            on_duplicate=OnDuplicate.REPLACE if replaces else OnDuplicate.KEEP,
             dedupe_for_ms=rng.choice((0, 10_000)) if kind < 0.7 else 0,
+            replace_running=rng.choice(tuple(ReplaceRunning)) if replaces else ReplaceRunning.KEEP,
+            replace_within_ms=rng.choice((None, 5_000)) if replaces else None,
             serialize_key=f"chain-{rng.randrange(2)}" if kind >= 0.6 else "",
             expires_at_ms=self._clock.now_ms() + 60_000 if kind > 0.9 else None,
         )

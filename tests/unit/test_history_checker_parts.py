@@ -11,7 +11,15 @@ import pytest
 
 from pinlater.history.call_events import CallError
 from pinlater.history.checker.verdict import RULES
-from pinlater.model import AckOutcome, CancelOutcome, EnqueueOutcome, HeartbeatOutcome, JobState
+from pinlater.model import (
+    AckOutcome,
+    CancelOutcome,
+    EnqueueOutcome,
+    HeartbeatOutcome,
+    JobState,
+    OnDuplicate,
+    ReplaceRunning,
+)
 from tests.unit.checker_stand import (
     QUEUE,
     NoteRow,
@@ -148,7 +156,12 @@ KEY = {"dedupeKey": "k"}
 CHAIN = {"serializeKey": "c"}
 SENT = {"sendId": "s"}
 
+REPLACING = {"onDuplicate": OnDuplicate.REPLACE, **KEY}
+FOLLOWING = {"replaceRunning": ReplaceRunning.ENQUEUE, **REPLACING}
+
 FIRST_DONE: Rows = [claim(1, "A"), ack(2, "A", claimed_at(1))]
+RUNNING: Rows = [enqueue(0, "A", **KEY), claim(1, "A")]
+FOLLOWED: Rows = [*RUNNING, enqueue(2, "B", **FOLLOWING)]
 TWO_IN_CHAIN: Rows = [enqueue(0, "A", **CHAIN), enqueue(0.5, "B", **CHAIN)]
 LIMITED: Rows = [
     queue_settings(-100, max_in_progress="1", max_jobs_per_second="none", paused="false", paused_until="none"),
@@ -205,7 +218,7 @@ PAIRS: list[tuple[str, str, Rows, Row | NoteRow, Row | NoteRow]] = [
         "replaced",
         [
             enqueue(0, "A", body="sha256:1", **KEY),
-            enqueue(1, "A", outcome=REPLACED, body="sha256:2", onDuplicate=1, **KEY),
+            enqueue(1, "A", outcome=REPLACED, body="sha256:2", **REPLACING),
         ],
         claim(2, "A", body="sha256:2"),
         claim(2, "A", body="sha256:1"),
@@ -221,15 +234,35 @@ PAIRS: list[tuple[str, str, Rows, Row | NoteRow, Row | NoteRow]] = [
         "state",
         "replaced while it runs",
         [enqueue(0, "A", **KEY), claim(1, "A")],
-        enqueue(2, "A", outcome=KEPT, onDuplicate=1, **KEY),
-        enqueue(2, "A", outcome=REPLACED, onDuplicate=1, **KEY),
+        enqueue(2, "A", outcome=KEPT, **REPLACING),
+        enqueue(2, "A", outcome=REPLACED, **REPLACING),
     ),
     (
         "key",
         "replaced with its priority",
         [enqueue(0, "A", **KEY)],
-        enqueue(1, "A", outcome=REPLACED, onDuplicate=1, **KEY),
-        enqueue(1, "A", outcome=REPLACED, onDuplicate=1, priority=2, **KEY),
+        enqueue(1, "A", outcome=REPLACED, **REPLACING),
+        enqueue(1, "A", outcome=REPLACED, priority=2, **REPLACING),
+    ),
+    ("key", "a successor of what runs", RUNNING, enqueue(2, "B", **FOLLOWING), enqueue(2, "B", **REPLACING)),
+    ("chain", "the successor waits", FOLLOWED, look(3, "B", JobState.PENDING), claim(3, "B")),
+    ("chain", "the latest wins when the claim is over", FOLLOWED, claim(400, "B"), claim(400, "A", left=1)),
+    (
+        "stop",
+        "a successor waits",
+        FOLLOWED,
+        ack(3, "A", claimed_at(1), AckOutcome.CANCELLED, failed=True),
+        ack(3, "A", claimed_at(1), AckOutcome.CANCELLED, failed=True, permanent=True),
+    ),
+    (
+        "early",
+        "postponed up to a bound",
+        [
+            enqueue(0, "A", runAfterTimestampMillis=ms(10), **KEY),
+            enqueue(1, "A", outcome=REPLACED, runAfterTimestampMillis=ms(90), replaceWithinMillis=20_000, **REPLACING),
+        ],
+        claim(20, "A", run_after_s=20),
+        claim(9, "A"),
     ),
     ("chain", "the first ended", [*TWO_IN_CHAIN, claim(1, "A")], ack(2, "A", claimed_at(1)), claim(2, "B")),
     ("chain", "in order", TWO_IN_CHAIN, claim(2, "A"), claim(2, "B")),
