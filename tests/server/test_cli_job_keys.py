@@ -77,7 +77,7 @@ def test_a_newer_job_follows_the_one_that_runs_and_is_postponed_up_to_a_bound(
 ) -> None:
     def enqueue(*options: str) -> str:
         named = ("--dedupe-key", "a", "--on-duplicate", "replace", *options)
-        return shell("job", "enqueue", queue, "x", *named).out.split()[0]
+        return str(json.loads(shell("job", "enqueue", queue, "x", *named, "-o", "jsonl").out)["descriptor"])
 
     first = enqueue("--run-after", "+1s", "--replace-within", "10s")
     assert enqueue("--run-after", "+1h", "--replace-within", "10s") == first

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pinlater.model import WHILE_KEPT, ExtendedJob, Job, OnDuplicate
+from pinlater.model import WHILE_KEPT, ExtendedJob, Job, OnDuplicate, ReplaceRunning
 from pinlater_workers import App, ArgumentsInvalid, Batch, ConfigurationError, JobHandle
 from pinlater_workers.jobs.job_type import JobType
 
@@ -75,6 +75,21 @@ def test_options_say_otherwise_for_one_job() -> None:
     assert keyed(plain.options(expires=at).job(1)).expires_at_ms == int(at.timestamp() * 1000)
 
 
+REPLACING = {"unique": "{user_id}", "on_duplicate": "replace"}
+
+
+def test_a_type_and_one_job_say_how_jobs_are_replaced() -> None:
+    newest = declare(takes, **REPLACING, replace_running="enqueue", replace_within="10s")
+    job = keyed(newest.options().job(1))
+    assert (job.replace_running, job.replace_within_ms) == (ReplaceRunning.ENQUEUE, 10_000)
+    job = keyed(newest.options(replace_running="cancel", replace_within="1s").job(1))
+    assert (job.replace_running, job.replace_within_ms) == (ReplaceRunning.CANCEL, 1_000)
+    job = keyed(newest.options(on_duplicate="keep").job(1))
+    assert (job.replace_running, job.replace_within_ms) == (ReplaceRunning.KEEP, None)
+    with pytest.raises(ValueError, match="goes with on_duplicate"):
+        newest.options(on_duplicate="keep", replace_running="cancel")
+
+
 def declare(function: Callable[..., Any], **options: Any) -> JobType:
     return App(servers=["127.0.0.1:1"]).job(queue="q", name="job", **options)(function)
 
@@ -98,6 +113,11 @@ def takes(user_id: int, password: str = "") -> None: ...
         ({"unique_for": "10m"}, "unique_for goes with unique; set unique too"),
         ({"on_duplicate": "keep"}, "on_duplicate goes with unique"),
         ({"unique": "{user_id}", "on_duplicate": "drop"}, "allowed: keep, replace or reject"),
+        ({"replace_within": "10s"}, "replace_within goes with unique"),
+        ({"unique": "{user_id}", "replace_running": "cancel"}, 'replace_running goes with on_duplicate="replace"'),
+        ({**REPLACING, "on_duplicate": "reject", "replace_within": "1s"}, "replace_within goes with on_duplicate"),
+        ({**REPLACING, "replace_running": "stop"}, "allowed: keep, enqueue or cancel"),
+        ({**REPLACING, "replace_within": "0s"}, "replace_within is '0s'; allowed: 1ms to"),
         ({"unique": "{user_id}", "unique_for": "ever"}, "allowed: 0s to 3650d, as in 250ms, 90s, 1h30m, 2d; or kept"),
         ({"expires": "0s"}, "expires is '0s'; allowed: 1ms to"),
     ],

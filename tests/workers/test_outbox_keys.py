@@ -103,6 +103,21 @@ def test_a_job_has_what_its_type_says_and_its_duplicates_count_as_handed_over(ba
     assert (bank.relayed(), len(bank.stored())) == (1, 1)
 
 
+def test_a_job_that_replaces_by_rules_of_its_own_does_so_when_it_is_handed_over(bank: Bank) -> None:
+    newest = bank.book.options(on_duplicate="replace", replace_running="cancel", replace_within="1h")
+    ada = f"ada{bank.queue}"
+    with bank.place.engine.begin() as connection:
+        bank.outbox.enqueue(connection, newest, ada, 1)
+    bank.relayed()
+    (claimed,) = bank.client.dequeue(DequeueRequest(bank.queue, limit=10))
+    with bank.place.engine.begin() as connection:
+        bank.outbox.enqueue(connection, newest, ada, 1)
+    bank.relayed()
+    running = bank.found(1, "ada")
+    assert (running.descriptor, running.cancel_requested_by is not None) == (claimed.descriptor, True)
+    assert [each.descriptor for each in bank.stored()] == [running.successor]
+
+
 def test_an_answer_that_is_lost_makes_no_second_job(bank: Bank) -> None:
     servers = bank.app.sink
     lost: list[int] = []

@@ -82,6 +82,35 @@ def test_a_duplicate_may_replace_what_is_pending_or_be_rejected() -> None:
         assert (ran, len(jobs.runs)) == (["ada"], 1)
 
 
+def test_replacements_postpone_a_job_up_to_a_bound() -> None:
+    with testing.in_memory(app) as jobs:
+        newest = report.options(on_duplicate="replace", replace_within="10s", delay="8s")
+        first = newest.enqueue("ada")
+        jobs.run_for(5)
+        assert newest.enqueue("ada") == first
+        jobs.run_for(5)
+        assert ran == ["ada"]
+
+
+def test_a_job_that_is_enqueued_anew_while_it_runs_runs_again_behind_itself() -> None:
+    @app.job(queue="sums", unique="{account}", on_duplicate="replace", replace_running="enqueue", attempts=5)
+    def sync(account: str, version: int) -> None:
+        ran.append(version)
+        if version == 1:
+            first = sync.enqueue(account, 2)
+            again = sync.enqueue(account, 3)
+            assert (again, again.outcome) == (first, EnqueueOutcome.REPLACED)
+            raise Retry
+
+    with testing.in_memory(app) as jobs:
+        old = sync.enqueue("ada", 1)
+        jobs.run_all()
+        assert ran == [1, 3]
+        info = old.info()
+        assert info is not None
+        assert (info.state, info.cancelled) == (JobState.FAILED, True)
+
+
 def test_jobs_of_a_serialize_key_run_in_order_over_queues_and_wait_for_a_retry() -> None:
     with testing.in_memory(app) as jobs:
         book.enqueue("ada", "fails once")

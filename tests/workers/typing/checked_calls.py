@@ -97,7 +97,9 @@ def options_are_checked() -> None:
     some.enqueue_many([("a",)], delay=5)  # error: call-arg
     resize.options(unique="{path}", unique_for="kept", on_duplicate="replace", serialize=lambda path: path)
     resize.options(expires=datetime.now(UTC), claim_timeout=30, keep_result=True, unique=False)
+    resize.options(on_duplicate="replace", replace_running="cancel", replace_within="10s")
     resize.options(on_duplicate="drop")  # error: arg-type
+    resize.options(replace_running="stop")  # error: arg-type
     some.enqueue(1, crop=True)  # error: arg-type
     some.job("a")  # error: call-arg
     resize.options(delai=5)  # error: call-arg
