@@ -442,9 +442,9 @@ struct PinLaterCheckpointJobsRequest {
 }
 
 /**
- * A job by its keys. With a dedupeKey: the live job of that name in the queue, else the last one (with a serializeKey
- * too, that of this serializeKey). With a serializeKey alone: the job that is now the first of that key, in whichever
- * queue.
+ * A job by its keys. With a dedupeKey: the live job of that name in the queue (of two the one that runs, and not its
+ * successor), else the last one (with a serializeKey too, that of this serializeKey). With a serializeKey alone: the
+ * job that is now the first of that key, in whichever queue.
  */
 struct KeyRef {
   1: optional string dedupeKey,
@@ -589,7 +589,7 @@ struct PinLaterDeleteJobsRequest {
 struct CancelJobsRequest {
   1: required string queueName,
   2: required list<string> jobDescriptors,
-  /** Each with a dedupeKey. */
+  /** Each with a dedupeKey. A successor of the job that a key names is cancelled with it. */
   3: optional list<KeyRef> keys,
   4: optional CancelMode mode,
 }
@@ -604,7 +604,7 @@ struct CancelJobsResponse {
 struct RescheduleJob {
   /** Or a key. */
   1: optional string jobDescriptor,
-  /** With a dedupeKey. */
+  /** With a dedupeKey. Where the job that it names has a successor, that is changed. */
   2: optional KeyRef key,
   3: optional i64 runAfterTimestampMillis,
   4: optional binary body,

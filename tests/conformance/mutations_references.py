@@ -57,7 +57,7 @@ REDIS = [
 ]
 
 SQL = [
-    *step("ends", "        if tiered:\n", "        if False:\n", refs.test_cancelling_drops_it),
+    *step("job_ends", "        if tiered:\n", "        if False:\n", refs.test_cancelling_drops_it),
     *step(
         "held_references",
         "if bytes(reference) != keeping]",

@@ -175,7 +175,7 @@ ENDS = [
         corners.test_a_key_names_its_last_job_also_behind_its_window,
     ),
     *step(
-        "ends",
+        "job_ends",
         "[each for each in going if each.keys.flags & HAS_WINDOW]",
         "[]",
         dedupe.test_a_window_outlasts_a_job_that_is_not_kept,
@@ -188,7 +188,7 @@ ENDS = [
         dedupe.test_a_resend_gets_the_first_answer_until_ten_minutes_after_the_end,
     ),
     *step(
-        "ends",
+        "job_ends",
         "live if each.flags & HAS_ENTRY and each.flags & HAS_WINDOW]",
         "live if False]",
         dedupe.test_a_window_begins_at_the_end,
@@ -202,13 +202,13 @@ ENDS = [
         dedupe.test_a_window_outlasts_a_job_that_is_not_kept,
     ),
     *step(
-        "ends",
+        "job_ends",
         "[] if stays is Stays.JOB else [each.job_id for each in ends if each.flags & (HAS_ENTRY | HAS_WINDOW)]",
         "[]",
         dedupe.test_cancel_and_delete_end_the_window,
     ),
     *step(
-        "ends",
+        "job_ends",
         "    if stays is Stays.WINDOWS:\n",
         "    if stays is not Stays.JOB:\n",
         dedupe.test_cancel_and_delete_end_the_window,
@@ -286,7 +286,7 @@ STOPS = [
     ),
     *step(
         "admin",
-        "for job_id in were_asked(session, stopping) if stopping else ():",
+        "for job_id in stop_requests(session, stopping) if stopping else ():",
         "for job_id in ():",
         stops.test_what_runs_is_asked_to_stop,
     ),

@@ -137,7 +137,7 @@ EXPIRY = [
         "now_ms + claims[ending[job_id]].retry_delay_ms",
         listed.test_a_delay_ends_at_the_end_of_time,
     ),
-    *step("attempts", "claim[1] in asked", "False", listed.test_what_is_listed_says_what_is_left_of_the_job),
+    *step("attempts", "claim[1] in to_stop", "False", listed.test_what_is_listed_says_what_is_left_of_the_job),
 ]
 
 LISTED = [*CLAIMS, *EXPIRY]

@@ -95,7 +95,7 @@ SQL = [
     *step("keyed_jobs", "flags, state = flags | STOPPING, WAITING", "flags |= STOPPING", WAITS),
     *step("keyed_jobs", "flags, state = flags | STOPPING, WAITING", "state = WAITING", GOES, way="cancel"),
     *step("keyed_jobs", " and offered.outcome is not OfferOutcome.DIFFERENT\n", "\n", STOPS_LATER),
-    *step("keyed_jobs", "(not by or were_asked(self._session, [job_id]))", "not by", STOPS_LATER),
+    *step("keyed_jobs", "(not by or stop_requests(self._session, [job_id]))", "not by", STOPS_LATER),
     *step("keyed_jobs", "self._successors.get(name, entry) if is_newer else entry", "entry", SEND_ID),
     Mutation(
         "mysql",
@@ -116,7 +116,7 @@ SQL = [
     ),
     *step("successors", "if not own_flags & IN_CHAIN", "if True", IN_CHAIN),
     *step("successors", "if entry.job_id == own[name].job_id]", "if False]", GOES, way="cancel"),
-    *step("ends", "    if paired:\n", "    if False:\n", WAITS),
+    *step("job_ends", "    if paired:\n", "    if False:\n", WAITS),
     *step("queries", "if entry.job_id != job.job_id:", "if True:", GOES, way="cancel"),
     *step("attempts", "goes_on = outcome is AckOutcome.RETRIED", "goes_on = False", NOT_AGAIN),
     *step("attempts", "row[EXTENDED], goes_on=True)", "row[EXTENDED], goes_on=False)", NOT_AGAIN),
@@ -133,9 +133,12 @@ SQL = [
         "(cancelled_by := known[each.id].cancelled_by or '?')",
         NOT_AGAIN,
     ),
-    *step("attempts", "were_asked(session, stopping) if stopping else frozenset[int]()", "set(stopping)", LISTED),
+    *step("attempts", "stop_requests(session, stopping) if stopping else frozenset[int]()", "set(stopping)", LISTED),
     *step(
-        "admin", "for job_id in were_asked(session, stopping) if stopping else ():", "for job_id in stopping:", OPERATOR
+        "admin",
+        "for job_id in stop_requests(session, stopping) if stopping else ():",
+        "for job_id in stopping:",
+        OPERATOR,
     ),
 ]
 

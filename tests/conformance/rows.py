@@ -48,10 +48,12 @@ from tests.conformance import test_service_results as results
 from tests.conformance import test_service_searches as searches
 from tests.conformance import test_service_settings as service_settings
 from tests.conformance import test_service_shards as shards
+from tests.conformance import test_service_successors as service_successors
 from tests.conformance import test_service_tags as service_tags
 from tests.conformance import test_states as states
 from tests.conformance import test_stats as stats
 from tests.conformance import test_status_text as status
+from tests.conformance import test_successors as successors
 from tests.conformance import test_tags as tags
 from tests.conformance import test_tokens as tokens
 from tests.conformance import test_trails as trails
@@ -60,7 +62,9 @@ from tests.server import test_deliveries as deliveries
 from tests.server import test_full_stores as full_stores
 from tests.unit import test_homes_change as homes_change
 from tests.unit import test_homes_keyed as homes_keyed
+from tests.unit import test_homes_successors as homes_successors
 from tests.unit import test_longpoll_shared as shared
+from tests.unit import test_replace_rules_gate as replace_rules_gate
 from tests.unit import test_sql_upgrade as sql_upgrade
 
 Tests = tuple[Callable[..., Any], ...]
@@ -183,6 +187,23 @@ EXTENDED: Mapping[str, Tests] = {
     "enqueue with REPLACE": (
         dedupe.test_replace_changes_a_pending_job_alone,
         service_keys.test_an_enqueue_says_what_was_kept_and_what_was_replaced,
+    ),
+    "enqueue with REPLACE, `replaceRunning`": (
+        successors.test_a_newer_job_waits_for_the_running_one,
+        successors.test_a_newer_job_has_the_running_one_stopped,
+        service_successors.test_a_successor_is_stored_shown_and_handed_out_at_the_end_of_what_runs,
+    ),
+    "enqueue with REPLACE; the job": (
+        successors.test_a_third_one_takes_the_place_of_the_successor,
+        successors.test_a_third_one_may_have_the_running_job_stopped,
+    ),
+    "a job that has a successor ends": (
+        successors.test_a_newer_job_waits_for_the_running_one,
+        successors.test_whatever_removes_a_running_job_frees_its_successor,
+        successors.test_a_successor_keeps_its_place_among_the_jobs_of_its_serialize_key,
+    ),
+    "whatever makes a job that has a successor PENDING again": (
+        successors.test_a_running_job_with_a_successor_is_not_tried_again,
     ),
     "enqueue again": (dedupe.test_a_resend_gets_the_first_answer_until_ten_minutes_after_the_end,),
     "the first job of its serializeKey": (serialize.test_every_end_frees_the_next_one_in_its_step,),
@@ -545,7 +566,7 @@ DECISIONS: Mapping[str, Tests] = {
         tags.test_letters_and_what_is_sent_back_have_the_tags,
         service_tags.test_jobs_of_a_tag_are_found_the_last_first_over_all_shards,
         service_tags.test_tags_that_cannot_be_are_refused_and_nothing_is_stored,
-        homes_change.test_tags_and_groups_wait_for_servers_that_do_not_know_them,
+        homes_change.test_a_feature_waits_for_servers_that_do_not_know_it,
     ),
     "42": (
         groups.test_groups_take_turns_whatever_each_has_waiting,
@@ -560,6 +581,27 @@ DECISIONS: Mapping[str, Tests] = {
         groups.test_calls_by_chance_keep_the_turns,
         service_groups.test_groups_have_fair_shares_over_two_shards,
         service_groups.test_a_group_that_cannot_be_is_refused_and_nothing_is_stored,
-        homes_change.test_tags_and_groups_wait_for_servers_that_do_not_know_them,
+        homes_change.test_a_feature_waits_for_servers_that_do_not_know_it,
+    ),
+    "43": (
+        successors.test_many_callers_store_one_successor_of_each_key,
+        successors.test_a_successor_may_have_another_priority_than_the_running_job,
+        successors.test_no_window_of_the_one_before_counts,
+        successors.test_a_failure_for_good_is_one_beside_a_successor_too,
+        successors.test_a_claim_that_expires_for_the_last_time_fails_beside_a_successor,
+        successors.test_a_success_counts_although_a_newer_job_had_it_stopped,
+        successors.test_a_successor_that_goes_leaves_the_running_job_as_it_was,
+        successors.test_a_successor_is_rescheduled_as_a_pending_job,
+        successors.test_a_send_id_of_a_replacement_names_the_successor,
+        successors.test_a_former_home_takes_a_successor,
+        successors.test_a_shard_that_takes_no_jobs_takes_no_successor,
+        successors.test_replacements_postpone_a_job_up_to_a_bound,
+        successors.test_the_bound_pulls_nothing_in,
+        successors.test_the_bound_of_a_successor_counts_from_its_own_enqueue,
+        service_successors.test_a_key_is_cancelled_with_its_successor,
+        service_successors.test_a_key_is_rescheduled_as_its_successor,
+        homes_successors.test_a_successor_overtakes_no_later_job_of_its_chain,
+        replace_rules_gate.test_jobs_that_replace_by_rules_of_their_own_wait_for_older_servers,
+        sql_upgrade.test_the_first_successor_shuts_older_versions_out,
     ),
 }

@@ -22,7 +22,7 @@ import redis
 
 from pinlater import Client, ExtendedJob
 from pinlater.backends.redis.store_version import LAST_VERSION as LAST_REDIS_VERSION
-from pinlater.backends.sql.store_version import LAST_VERSION
+from pinlater.backends.sql.schema_version import LAST_VERSION
 from tests.server.running import WITHIN_S, running
 from tests.stores.places import Places
 from tests.unit.test_sql_servers import client as sql_client

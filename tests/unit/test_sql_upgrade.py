@@ -29,9 +29,9 @@ from pinlater.backends.base import (
 from pinlater.backends.extended import KeyHolder, Offer
 from pinlater.backends.sql.mysql import MysqlShard
 from pinlater.backends.sql.records import load_statements, parts
+from pinlater.backends.sql.schema_version import LAST_VERSION
 from pinlater.backends.sql.shard import SqlShard
 from pinlater.backends.sql.sqlite import SqliteShard
-from pinlater.backends.sql.store_version import LAST_VERSION
 from pinlater.errors import NothingStored, QueueNotFound, StoreRefused
 from pinlater.model import (
     CancelOutcome,
@@ -271,12 +271,12 @@ async def test_the_first_successor_shuts_older_versions_out(old: Old) -> None:
     await shard.enqueue("mail", [Job(reference)], NOW_MS)
     assert old.asked(VERSION) == ["4"]
     await shard.enqueue_extended("mail", offers[1:], NOW_MS)
-    assert old.asked(VERSION) == ["5"]
+    assert old.asked(VERSION) == ["6"]
     await shard.enqueue("mail", [Job(reference)], NOW_MS)
     await shard.close()
     shard = old.shard()
     await shard.open()
-    assert old.asked(VERSION) == ["5"]
+    assert old.asked(VERSION) == ["6"]
     (info,) = await shard.lookup("mail", [key_of(job.descriptor)], with_body=False, max_bytes=0)
     assert info is not None
     assert info.successor

@@ -11,11 +11,11 @@ from pinlater.backends.sql.attempts import jobs_named, remove
 from pinlater.backends.sql.chains import Freed
 from pinlater.backends.sql.coordination import remove_tombstones
 from pinlater.backends.sql.dead_letters import letters_of
-from pinlater.backends.sql.ends import End, Stays
 from pinlater.backends.sql.extensions import Extension, extend, extensions, on_entries, set_extended
 from pinlater.backends.sql.group_lines import forget as forget_turns
 from pinlater.backends.sql.group_lines import put_back
 from pinlater.backends.sql.held_references import RESULT, release, replace_body
+from pinlater.backends.sql.job_ends import End, Stays
 from pinlater.backends.sql.key_entries import remove_entries_over
 from pinlater.backends.sql.keyed_jobs import Returning, queue_by_homes, take_keys
 from pinlater.backends.sql.ready_jobs import first_new_id
@@ -32,7 +32,7 @@ from pinlater.backends.sql.records import (
     WAITING,
 )
 from pinlater.backends.sql.session import Row, Session
-from pinlater.backends.sql.successors import were_asked
+from pinlater.backends.sql.successors import stop_requests
 from pinlater.backends.sql.trails import keep_last_attempts
 from pinlater.model import CancelOutcome, JobState, RescheduleOutcome
 
@@ -191,7 +191,7 @@ def cancel(
             requested[job.id] = row[3] or 0
         outcomes.append(outcome)
     stopping = [job_id for job_id, flags in requested.items() if flags & STOPPING]
-    for job_id in were_asked(session, stopping) if stopping else ():
+    for job_id in stop_requests(session, stopping) if stopping else ():
         del requested[job_id]
     remove(session, cancelled, now_ms, freed)
     session.put("stop", [(job_id, by) for job_id in sorted(requested)])

@@ -24,13 +24,13 @@ from pinlater.backends.extended import HeartbeatRequest
 from pinlater.backends.packed_trails import ENDS_JOB
 from pinlater.backends.requests import changes_behind
 from pinlater.backends.sql.chains import Freed
-from pinlater.backends.sql.ends import End, Stays, end
 from pinlater.backends.sql.extensions import Extension, extend, extensions
 from pinlater.backends.sql.group_lines import leave
 from pinlater.backends.sql.held_references import RESULT, hold, replace_body, result_bytes
+from pinlater.backends.sql.job_ends import End, Stays, end
 from pinlater.backends.sql.records import DEAD_LETTER_PENDING_MS, IN_LINE, IN_PROGRESS, SHOWN, STOPPING
 from pinlater.backends.sql.session import IDS_PER_STATEMENT, Row, Session, in_slices
-from pinlater.backends.sql.successors import ends_cancelled, were_asked
+from pinlater.backends.sql.successors import ends_cancelled, stop_requests
 from pinlater.backends.sql.trails import add_log_lines, keep_attempts
 from pinlater.backends.status_lines import crash_budget_status, expired_status, released_status
 from pinlater.model import (
@@ -352,9 +352,9 @@ def expired_claims(session: Session, queues: Sequence[str], limit: int, now_ms: 
             rows = session.rows("expired_claims_of", (now_ms, session.bound(some), left))
             left -= len(rows)
             stopping = [row[2] for row in rows if (row[-1] or 0) & STOPPING]
-            asked = were_asked(session, stopping) if stopping else frozenset[int]()
+            to_stop = stop_requests(session, stopping) if stopping else frozenset[int]()
             for queue_id, *claim, _ in rows:
-                found[names[queue_id]].append(ExpiredClaim._make((*claim, claim[1] in asked)))
+                found[names[queue_id]].append(ExpiredClaim._make((*claim, claim[1] in to_stop)))
     return dict(found)
 
 

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from pinlater.backends.base import ConfigEntry, ConfigPage, KvEntry, Quota, StoreStatus, Tokens
 from pinlater.backends.sql.held_references import lower_version
+from pinlater.backends.sql.schema_version import GROUPS_VERSION, LAST_VERSION, REFERENCES_VERSION, SCHEMA_VERSION
 from pinlater.backends.sql.session import Session, in_slices
-from pinlater.backends.sql.store_version import GROUPS_VERSION, LAST_VERSION, REFERENCES_VERSION, SCHEMA_VERSION
 from pinlater.backends.store_transfer import MARK_STEP, refuse_closed, refuse_mark
 from pinlater.backends.token_bucket import BucketLevel, take
 from pinlater.errors import NothingStored, StoreRefused, StoreReplaced

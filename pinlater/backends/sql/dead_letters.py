@@ -8,7 +8,6 @@ from typing import NamedTuple
 from pinlater.backends.base import ClaimKey, DeadLetterTarget, JobKey
 from pinlater.backends.sql.attempts import EXTENDED, claims_standing, jobs_named, remove
 from pinlater.backends.sql.chains import Freed
-from pinlater.backends.sql.ends import End, Stays, end
 from pinlater.backends.sql.extensions import (
     NO_KEYS,
     Extension,
@@ -21,6 +20,7 @@ from pinlater.backends.sql.extensions import (
 )
 from pinlater.backends.sql.group_lines import make_times
 from pinlater.backends.sql.held_references import share
+from pinlater.backends.sql.job_ends import End, Stays, end
 from pinlater.backends.sql.keyed_jobs import Returning, queue_by_homes, take_keys
 from pinlater.backends.sql.ready_jobs import first_new_id
 from pinlater.backends.sql.records import (

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from pinlater.backends.base import ReferencesPage
 from pinlater.backends.sql.records import REFERENCE_BIT, TIERED
+from pinlater.backends.sql.schema_version import EXTENDED_VERSION, GROUPS_VERSION, REFERENCES_VERSION
 from pinlater.backends.sql.session import Row, Session
-from pinlater.backends.sql.store_version import EXTENDED_VERSION, GROUPS_VERSION, REFERENCES_VERSION
 from pinlater.model.body_reference import BodyReference
 
 BODY, RESULT = 0, 1

@@ -52,7 +52,7 @@ from pinlater.backends.sql.records import (
     new_extended_job,
 )
 from pinlater.backends.sql.session import NewJob, Row, Session
-from pinlater.backends.sql.successors import raise_version, successor_name, successors, were_asked
+from pinlater.backends.sql.successors import raise_version, stop_requests, successor_name, successors
 from pinlater.errors import HomesChanged, QueueNotFound
 from pinlater.model import ExtendedJob, JobState, KeyRef, OnDuplicate, ReplaceRunning, parse_descriptor
 from pinlater.model.body_reference import BodyReference
@@ -306,7 +306,7 @@ class _Enqueue:
     def _stop(self, job_id: int, by: str) -> None:
         """A job in progress does not go back to PENDING any more; where `by` says who asks, it is to stop at once."""
         flags = self._running[job_id]
-        if flags & STOPPING and (not by or were_asked(self._session, [job_id])):
+        if flags & STOPPING and (not by or stop_requests(self._session, [job_id])):
             return
         self._session.put("stop", [(job_id, by)])
         extend(self._session, {job_id: flags}, STOPPING)

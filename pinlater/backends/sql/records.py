@@ -11,14 +11,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
 
 from pinlater.backends.requests import LIVE_STATES, STORED_STATES, StoredState
-from pinlater.backends.sql.session import NewJob, Row, Session
-from pinlater.backends.sql.store_version import (
+from pinlater.backends.sql.schema_version import (
     EXTENDED_VERSION,
     GROUPS_VERSION,
     REFERENCES_VERSION,
     SCHEMA_VERSION,
     SUCCESSORS_VERSION,
 )
+from pinlater.backends.sql.session import NewJob, Row, Session
 from pinlater.model import MAX_STATUS_CHARS, MAX_TIME_MS, DequeuedJob, Job, JobInfo, descriptor_prefix
 from pinlater.model.body_reference import BodyReference, body_length
 

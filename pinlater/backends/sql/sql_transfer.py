@@ -9,14 +9,14 @@ from typing import Any, Protocol, TypeVar
 from pinlater.backends.sql.coordination import kv_list
 from pinlater.backends.sql.exported_rows import exported_blocks
 from pinlater.backends.sql.imported_rows import STATE_KIND, STATE_NAME, drop_state, put_state, take_block
-from pinlater.backends.sql.session import Session
-from pinlater.backends.sql.store_version import (
+from pinlater.backends.sql.schema_version import (
     EXTENDED_VERSION,
     GROUPS_VERSION,
     REFERENCES_VERSION,
     SCHEMA_VERSION,
     SUCCESSORS_VERSION,
 )
+from pinlater.backends.sql.session import Session
 from pinlater.backends.store_transfer import (
     EXTENDED,
     GROUPS,

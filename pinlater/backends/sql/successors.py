@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from pinlater.backends.sql.chains import Freed, free
 from pinlater.backends.sql.extensions import Extension, KeyEntry, entries, extensions, set_extended
 from pinlater.backends.sql.records import IN_CHAIN, STOPPING, WAITING
+from pinlater.backends.sql.schema_version import SUCCESSORS_VERSION
 from pinlater.backends.sql.session import Row, Session
-from pinlater.backends.sql.store_version import SUCCESSORS_VERSION
 
 FIRST_NAME, BEHIND_NAMES = b"s", b"t"
 """The names of these entries begin with the one, and come before the other; those of all other entries before both."""
@@ -36,7 +36,7 @@ def raise_version(session: Session) -> None:
         session.run("raise_successors_version")
 
 
-def were_asked(session: Session, ids: Sequence[int]) -> set[int]:
+def stop_requests(session: Session, ids: Sequence[int]) -> set[int]:
     """Those of these jobs that somebody asked to stop."""
     return {each.job_id for each in extensions(session, ids).values() if each.cancelled_by}
 

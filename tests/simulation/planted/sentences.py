@@ -101,8 +101,8 @@ WHY: Mapping[str, tuple[str, ...]] = {
         "sqlite admin: [letters.going[job_id] for job_id in ids if job_id -> list(letters.going.values())",
     ),
     "it changes who is named as the one who asked first": (
-        "sqlite admin: for job_id in were_asked(session, stopping) if sto -> for job_id in ():",
-        "sqlite keyed_jobs: (not by or were_asked(self._session, [job_id])) -> not by",
+        "sqlite admin: for job_id in stop_requests(session, stopping) if  -> for job_id in ():",
+        "sqlite keyed_jobs: (not by or stop_requests(self._session, [job_id])) -> not by",
     ),
     "a job that waits then expires when its turn comes, and how soon it does is not judged": (
         "sqlite expired_jobs: job.state IN (0, 4, 8) -> job.state IN (0, 8)",
@@ -114,8 +114,8 @@ WHY: Mapping[str, tuple[str, ...]] = {
         "sqlite ready_jobs: room -= sum(map(len, batches)) -> pass",
     ),
     "nobody reads of a claim that is listed whether its job is to stop: whoever ends it is told": (
-        "sqlite attempts: claim[1] in asked -> False",
-        "sqlite attempts: were_asked(session, stopping) if stopping else fro -> set(stopping)",
+        "sqlite attempts: claim[1] in to_stop -> False",
+        "sqlite attempts: stop_requests(session, stopping) if stopping else  -> set(stopping)",
     ),
     "a server offers a shard what that lacks, and goes by the newest entry of all shards": (
         "sqlite coordination: entry.version > here -> True",
