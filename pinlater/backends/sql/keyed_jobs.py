@@ -360,9 +360,8 @@ class _Enqueue:
         row = new_extended_job(job, held, flags, state, queue_id, job_id, self._now_ms)
         self._jobs.append(row)
         if group:
-            due = self._in_groups.setdefault(priority, [])
-            if state == IN_LINE:
-                due.append(DueJob(job_id, row[RUN_AFTER], group))
+            due = [DueJob(job_id, row[RUN_AFTER], group)] if state == IN_LINE else []
+            self._in_groups.setdefault(priority, []).extend(due)
         if flags & HAS_ENTRY:
             entry = KeyEntry(job_id, priority, slot, None, 0, None)
             if name:
