@@ -71,7 +71,7 @@ def stored(job: RefJob, waits_for: str | None, successor: str | None) -> dict[st
         "state": job.state,
         "attempts": (job.attempts_allowed, job.attempts_remaining, job.crashes),
         "status": job.custom_status,
-        "times": (job.created_at_ms, job.run_after_ms, job.updated_at_ms, job.finished_at_ms),
+        "times": (job.created_at_ms, job.run_after_ms, max(job.updated_at_ms, job.claimed_at_ms or 0), job.finished_at_ms),
         "kin": (job.origin, job.moved_to, job.replayed_to),
         "claim": (job.claim, *((None, None) if ended else (job.claimed_at_ms, job.expires_at_ms))),
         "keys": (

@@ -229,6 +229,7 @@ class StoredJob:
             *(self.custom_status, self.created_at_ms, self.run_after_ms, self.updated_at_ms, self.claim),
             *(self.claimed_at_ms, self.expires_at_ms, self.finished_at_ms, self.crashes),
         )
+        info.updated_at_ms = max(info.updated_at_ms, info.claimed_at_ms or 0)  # a clock may have been set back since
         info.origin, info.moved_to = self.origin, self.moved_to
         if self.state == REPLAYED:
             info.moved_to, info.replayed_to = None, self.moved_to
