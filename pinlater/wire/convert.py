@@ -47,12 +47,13 @@ from pinlater.model import (
 )
 from pinlater.wire.dequeue_response import DequeueFromQueuesResponse, DequeueResponse
 from pinlater.wire.faults import error_from_exception
-from pinlater.wire.interface import LAYOUTS, SIGNATURES, filled, plain_struct, struct
+from pinlater.wire.interface import LAYOUTS, SIGNATURES, filled, keyed_struct, plain_struct, struct
 from pinlater.wire.struct_map import BY_HAND, list_reader, number_reader, reader
 
 _EnqueueRequest = struct("PinLaterEnqueueRequest")
 _PlainEnqueueRequest = plain_struct("PinLaterEnqueueRequest")
 _Job = struct("PinLaterJob")
+_KeyedJob = keyed_struct("PinLaterJob")
 _AckInfo = struct("PinLaterJobAckInfo")
 _AckRequest = struct("PinLaterJobAckRequest")
 _PlainAckRequest = plain_struct("PinLaterJobAckRequest")
@@ -192,11 +193,13 @@ def job_to_wire(job: Job) -> Any:
         wire.dedupe_for_ms = job.dedupe_for_ms or None
         wire.send_id = job.send_id or None
         wire.expires_at_ms = job.expires_at_ms
-        wire.replace_running = job.replace_running or None
-        wire.replace_within_ms = job.replace_within_ms
+        if job.replace_running or job.replace_within_ms is not None:
+            wire.replace_running = job.replace_running or None
+            wire.replace_within_ms = job.replace_within_ms
         if job.tags:
             wire.tags = list(job.tags)
-        wire.group = job.group or None
+        if job.group:
+            wire.group = job.group
     return wire
 
 
@@ -218,7 +221,10 @@ def acks_from_wire(acks: Sequence[Any]) -> list[Ack]:
 
 def jobs_from_wire(jobs: list[Any]) -> list[Job]:
     """The jobs of an enqueue call, in order. All are of one class."""
-    if jobs and type(jobs[0]) is _Job:
+    kind = type(jobs[0]) if jobs else None
+    if kind is _KeyedJob:
+        return [_keyed_job_from_wire(job) for job in jobs]
+    if kind is _Job:
         return [job_from_wire(job) for job in jobs]
     return [
         Job(
@@ -233,6 +239,19 @@ def jobs_from_wire(jobs: list[Any]) -> list[Job]:
 
 
 def job_from_wire(job: Any) -> Job:
+    """A job, from the form with all fields."""
+    has_rules = bool(job.replace_running or job.replace_within_ms is not None)
+    read = _keyed_job_from_wire(job, is_extended=has_rules or bool(job.group))
+    if not isinstance(read, ExtendedJob):
+        return read
+    read.group = job.group or ""
+    if has_rules:
+        read.replace_running = _REPLACE_RUNNING[job.replace_running or 0]
+        read.replace_within_ms = job.replace_within_ms
+    return read
+
+
+def _keyed_job_from_wire(job: Any, is_extended: bool = False) -> Job:
     plain = (
         job.body,
         1 if job.priority is None else job.priority,
@@ -249,12 +268,10 @@ def job_from_wire(job: Any) -> Job:
         or job.on_duplicate
         or job.dedupe_for_ms
         or job.tags
-        or job.group
-        or job.replace_running
-        or job.replace_within_ms is not None
+        or is_extended
     ):
         return Job(*plain)
-    read = ExtendedJob(
+    return ExtendedJob(
         *plain,
         job.dedupe_key or "",
         job.serialize_key or "",
@@ -264,12 +281,7 @@ def job_from_wire(job: Any) -> Job:
         job.expires_at_ms,
         job.send_id or "",
         job.tags or (),
-        job.group or "",
     )
-    if job.replace_running or job.replace_within_ms is not None:
-        read.replace_running = _REPLACE_RUNNING[job.replace_running or 0]
-        read.replace_within_ms = job.replace_within_ms
-    return read
 
 
 def dequeue_from_wire(request: Any) -> DequeueRequest:

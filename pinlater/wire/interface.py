@@ -86,6 +86,9 @@ passwords, continuations, keys of settings) is valid with that in it.
 _FEW_HAVE = {"PinLaterJob": 100, "PinLaterJobAckInfo": 102}
 """From which id on few messages have the fields of a struct: without them its jobs take less time (`Signature.plain`).
 """
+_FEWER_HAVE = {"PinLaterJob": 108}
+"""The same among those that few messages have."""
+
 _WITH_MANY_JOBS = {"enqueueJobs", "ackJobs", "ackDequeuedJobs", "dequeueJobs"}
 
 
@@ -299,15 +302,13 @@ class Signature:
     plain: PlainArgs | None = None
     """The arguments without what few messages have, where this saves time."""
 
+    forms: tuple[Layout, ...] = ()
+    """The arguments without the context, in each form, the one with the fewest fields first."""
+
     def encode_args(self, args: Any) -> list[Any]:
         """That of the form which these arguments have."""
         plain = self.plain
         return (self.args if plain is None or type(args.request) is not plain.request else plain.args).encode_args
-
-    @property
-    def forms(self) -> tuple[Layout, ...]:
-        """The arguments without the context, in each form, the usual one first."""
-        return (self.others,) if self.plain is None else (self.plain.others, self.others)
 
 
 def _job_bodies(args: Any) -> list[bytes]:
@@ -322,15 +323,20 @@ def _signatures(layouts: Layouts) -> dict[str, Signature]:
     for name, method in INTERFACE.methods.items():
         args = layouts.made_of(f"{name}_args", method.args, all_required=True)
         result = layouts.made_of(f"{name}_result", method.result)
+        less = [PLAIN_LAYOUTS] if name in _WITH_MANY_JOBS else []
+        less += [KEYED_LAYOUTS] if name == "enqueueJobs" else []
+        fewer = [_with_fewer_fields(each, method.args, args) for each in less]
+        others = _without_context(args)
         signatures[name] = Signature(
             name,
             args,
-            _without_context(args),
+            others,
             result,
             void=0 not in result.fields,
             reply_head=write_header(Protocol.BINARY, REPLY, name, 0)[:-SEQID_BYTES],
             bodies=_BODIES.get(name),
-            plain=_plain(method.args, args) if name in _WITH_MANY_JOBS else None,
+            plain=fewer[0] if fewer else None,
+            forms=(*[each.others for each in fewer], others),
         )
     return signatures
 
@@ -339,17 +345,18 @@ def _without_context(args: Layout) -> Layout:
     return Layout(args.name, [field for field in args.fields.values() if field.name != "context"], args.cls)
 
 
-def _plain(specs: Sequence[FieldSpec], args: Layout) -> PlainArgs:
-    plain = PLAIN_LAYOUTS.made_of(args.name, specs, all_required=True)
-    plain = Layout(plain.name, list(plain.fields.values()), args.cls)
-    request = next(field.node.struct for field in plain.fields.values() if field.name == "request")
+def _with_fewer_fields(layouts: Layouts, specs: Sequence[FieldSpec], args: Layout) -> PlainArgs:
+    fewer = layouts.made_of(args.name, specs, all_required=True)
+    fewer = Layout(fewer.name, list(fewer.fields.values()), args.cls)
+    request = next(field.node.struct for field in fewer.fields.values() if field.name == "request")
     assert request is not None
-    return PlainArgs(request.cls, plain, _without_context(plain))
+    return PlainArgs(request.cls, fewer, _without_context(fewer))
 
 
 INTERFACE = read_interface(interface_path().read_text(encoding="utf-8"))
 LAYOUTS = Layouts()
 PLAIN_LAYOUTS = Layouts(_FEW_HAVE)
+KEYED_LAYOUTS = Layouts(_FEWER_HAVE)
 CONTEXT = LAYOUTS.of("RequestContext")
 SIGNATURES: dict[str, Signature] = _signatures(LAYOUTS)
 
@@ -369,3 +376,8 @@ def filled(cls: type, **values: Any) -> Any:
 def plain_struct(name: str) -> type:
     """The same without what few messages have; see `Signature.plain`."""
     return PLAIN_LAYOUTS.of(name).cls
+
+
+def keyed_struct(name: str) -> type:
+    """The same without what few of those have; see `Signature.forms`."""
+    return KEYED_LAYOUTS.of(name).cls

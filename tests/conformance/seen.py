@@ -65,13 +65,14 @@ def looked_up(info: JobInfo) -> dict[str, object]:
 
 def stored(job: RefJob, waits_for: str | None, successor: str | None) -> dict[str, object]:
     ended = job.finished_at_ms is not None
+    changed_at_ms = max(job.updated_at_ms, job.claimed_at_ms or 0)
     return {
         "key": JobKey(job.priority, job.id),
         "body": job.body,
         "state": job.state,
         "attempts": (job.attempts_allowed, job.attempts_remaining, job.crashes),
         "status": job.custom_status,
-        "times": (job.created_at_ms, job.run_after_ms, max(job.updated_at_ms, job.claimed_at_ms or 0), job.finished_at_ms),
+        "times": (job.created_at_ms, job.run_after_ms, changed_at_ms, job.finished_at_ms),
         "kin": (job.origin, job.moved_to, job.replayed_to),
         "claim": (job.claim, *((None, None) if ended else (job.claimed_at_ms, job.expires_at_ms))),
         "keys": (

@@ -17,7 +17,7 @@ from pinlater.backends.extended import Offer
 from pinlater.cli.exit_codes import EXIT_INTERRUPTED
 from pinlater.errors import StoreRefused
 from pinlater.model import ExtendedJob, OnDuplicate, ReplaceRunning
-from pinlater.transfers.export_file import FIRST_FORMAT, FORMAT, ExportBroken, ExportReader
+from pinlater.transfers.export_file import FORMAT, ExportBroken, ExportReader
 from tests.queues import make_queue
 from tests.server.commands import Shell
 from tests.server.running import PROGRAM
@@ -142,7 +142,7 @@ async def test_an_export_without_successors_has_the_first_format(source: StoreOf
     fields = {"dedupe_key": "d", "on_duplicate": OnDuplicate.REPLACE, "replace_running": ReplaceRunning.ENQUEUE}
     offer = Offer(ExtendedJob(b"", **fields))
     await shard.enqueue_extended("mail", [offer], 1)
-    assert ExportReader(io.BytesIO(await exported(shard, 2))).header.format == FIRST_FORMAT
+    assert ExportReader(io.BytesIO(await exported(shard, 2))).header.format == 1
     await shard.claim("mail", [ClaimRequest("h:1:2:3:me", 1, (1,), 60_000, 1_000)], 2)
     await shard.enqueue_extended("mail", [offer], 2)
     assert ExportReader(io.BytesIO(await exported(shard, 2))).header.format == FORMAT

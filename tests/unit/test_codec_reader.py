@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinlater.model import Ack, DequeueRequest, ExtendedJob, Job, OnDuplicate, RequestContext
+from pinlater.model import Ack, DequeueRequest, ExtendedJob, Job, OnDuplicate, ReplaceRunning, RequestContext
 from pinlater.wire.codec import BadCall, CallReader, RefusedCall, decode_call, encode_call
-from pinlater.wire.convert import call_args, dequeue_to_wire, enqueue_to_wire
+from pinlater.wire.convert import call_args, dequeue_to_wire, enqueue_to_wire, jobs_from_wire
 from pinlater.wire.message import Protocol, WireError, WireLimits
 from pinlater.wire.methods import LOOKUP
 from tests.server.raw_thrift import I32, LIST, STRING, STRUCT, message
@@ -30,12 +31,15 @@ def enqueue(*bodies: bytes, seqid: int = 1) -> bytes:
 
 
 KEYED = ExtendedJob(b"x", dedupe_key="grün", serialize_key="s", on_duplicate=OnDuplicate.REPLACE, send_id="1")
+RULED = replace(KEYED, replace_running=ReplaceRunning.CANCEL, replace_within_ms=7)
+GROUPED = replace(KEYED, group="acme")
 
 MESSAGES = (
     enqueue(),
     enqueue(b"x" * 200),
     enqueue(b"x" * 700, b"y" * 700, b"\xef\xbf\xbd"),
     encoded("enqueueJobs", request=enqueue_to_wire("mail", [KEYED, Job(b"y" * 1_100)])),
+    encoded("enqueueJobs", request=enqueue_to_wire("mail", [KEYED, RULED, Job(b"y" * 1_100)])),
     encoded("dequeueJobs", request=dequeue_to_wire(DequeueRequest("mail", 1, [Ack("mail:s1:p1:1", "ok")], wait_ms=5))),
     encoded("lookupJobs", request=LOOKUP.request(["a", "b"], include_body=True)),
     encoded("getQueueNames"),
@@ -86,6 +90,12 @@ def test_what_was_read_once_is_read_again(data: bytes) -> None:
     reader = knowing()
     for _ in range(2):
         assert_same(reader, data)
+
+
+@pytest.mark.parametrize("jobs", [[KEYED], [RULED], [GROUPED], [KEYED, Job(b"y"), RULED]], ids=["keyed", "ruled", "grouped", "all"])
+def test_jobs_with_whatever_few_have_are_read_whole(jobs: list[Job]) -> None:
+    reader, data = knowing(), encoded("enqueueJobs", request=enqueue_to_wire("mail", jobs))
+    assert jobs_from_wire(reader.read(data).args.request.jobs) == jobs
 
 
 def test_each_call_has_its_own_sequence_id() -> None:

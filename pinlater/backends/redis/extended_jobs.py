@@ -43,7 +43,6 @@ from pinlater.errors import HomesChanged
 from pinlater.model import (
     MAX_KEY_BYTES,
     MAX_STATUS_CHARS,
-    ExtendedJob,
     HeartbeatOutcome,
     KeyRef,
     OnDuplicate,
@@ -76,9 +75,11 @@ class ExtendedCommands(PubSub):
         is_deferred = self.defers(queue, [offer.job for offer in offers], now_ms)
         publisher = b"" if is_deferred else self._store.publisher_id
         args: Args = [queue, now_ms, lowest_id(now_ms), publisher, homes_version, len(offers)]
+        special: list[Offer] = []
         for offer in offers:
-            args += _offer_args(offer, now_ms)
-        args += _all_new_args(offers, now_ms)
+            args += _offer_args(offer, now_ms, special)
+        if not special:
+            args += _all_new_args(offers, now_ms)
         try:
             answer = await self._store.call_queue("enqueue_extended", queue, args)
         except BaseException:
@@ -311,10 +312,6 @@ def _all_new_args(offers: Sequence[Offer], now_ms: int) -> Args:
             or job.tags
             or job.expires_at_ms is not None
             or (job.group != "") != has_group
-            or offer.only_if_known
-            or offer.behind
-            or offer.schedule
-            or (job.on_duplicate is _REPLACE and _has_rules(job))
         ):
             return []
         if job.dedupe_key:
@@ -333,30 +330,34 @@ def _all_new_args(offers: Sequence[Offer], now_ms: int) -> Args:
     return [*head, *names, *keys, *slots, *[amount * kinds for amount in slots.values()], *more]
 
 
-def _has_rules(job: ExtendedJob) -> bool:
-    """Whether a job that replaces has REPLACE_RULES in its offer."""
-    return bool(job.replace_running or job.replace_within_ms is not None)
-
-
 def _rules(offer: Offer) -> bytes:
     """REPLACE_RULES of an offer, and what follows them."""
     job, by = offer.job, offer.by.encode()
     return REPLACE_RULES.pack(job.replace_within_ms or 0, job.replace_running, len(by)) + by
 
 
-def _offer_args(offer: Offer, now_ms: int) -> tuple[bytes, bytes]:
-    """What is offered with what the job has beside others, and what BASE:jobs gets of it."""
+def _offer_args(offer: Offer, now_ms: int, special: list[Offer]) -> tuple[bytes, bytes]:
+    """What is offered with what the job has beside others, and what BASE:jobs gets of it. `special` gets an offer that
+    says more than what to store.
+    """
     job = offer.job
     dedupe_key, serialize_key, send_id = job.dedupe_key.encode(), job.serialize_key.encode(), job.send_id.encode()
-    behind, schedule = offer.behind.encode(), offer.schedule.encode()
-    mark = offer.mark.encode() if schedule else b""
     group = job.group
     flags = (TAGGED if job.tags else 0) + (GROUPED if group else 0)
-    rules = _rules(offer) if job.on_duplicate is _REPLACE and _has_rules(job) else b""
+    behind = schedule = mark = rules = b""
+    options, on_duplicate = 0, job.on_duplicate
+    if offer.only_if_known or offer.takes_no_jobs or offer.behind or offer.schedule:
+        options = _IF_KNOWN * offer.only_if_known + _TAKES_NO_JOBS * offer.takes_no_jobs
+        behind, schedule = offer.behind.encode(), offer.schedule.encode()
+        mark = offer.mark.encode() if schedule else b""
+        special.append(offer)
+    if on_duplicate is _REPLACE and (job.replace_running or job.replace_within_ms is not None):
+        options, rules = options + _HAS_RULES, _rules(offer)
+        special.append(offer)
     about = _OFFER_WITH_EXTRA.pack(
         now_ms if job.run_after_ms is None else job.run_after_ms,
-        job.on_duplicate,
-        _IF_KNOWN * offer.only_if_known + _TAKES_NO_JOBS * offer.takes_no_jobs + (_HAS_RULES if rules else 0),
+        on_duplicate,
+        options,
         len(behind),
         len(schedule),
         len(mark),
