@@ -284,6 +284,13 @@ class JobInfo:
     group: str | None = None
     successor: str | None = None
 
+    def date_last_change(self) -> None:
+        """Sets `updated_at_ms` no earlier than the job's end, or its claim before that: the clock of a later change may
+        have been behind.
+        """
+        latest_ms = self.claimed_at_ms if self.finished_at_ms is None else self.finished_at_ms
+        self.updated_at_ms = max(self.updated_at_ms, latest_ms or 0)
+
 
 @dataclass(slots=True)
 class Ack:

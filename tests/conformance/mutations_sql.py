@@ -144,7 +144,7 @@ STATEMENTS = [
         for statement, way in (("renew_claims", test_corners.heartbeat), ("heartbeat", test_corners.checkpoint))
         for mutation in (
             *sql(statement, "THEN claim_expires_at_ms + 1", "THEN 0", OVERTAKEN, way=way, behind_ms=1),
-            *sql(statement, "THEN updated_at_ms + 1", "THEN updated_at_ms", IS_SEEN, way=way),
+            *sql(statement, "claimed_at_ms) + 1 ELSE", "claimed_at_ms) ELSE", IS_SEEN, way=way),
             *sql(
                 statement,
                 "BETWEEN $ AND $ THEN claim_expires",

@@ -74,8 +74,9 @@ class RefJob:
         self.claim = self.claimed_at_ms = self.expires_at_ms = None
 
     def renew(self, now_ms: int, expires_at_ms: int) -> None:
-        if 0 < self.updated_at_ms - now_ms <= 60_000:  # a late one: it takes nothing from the claim
-            now_ms, expires_at_ms = self.updated_at_ms + 1, max(expires_at_ms, (self.expires_at_ms or 0) + 1)
+        last_ms = max(self.updated_at_ms, self.claimed_at_ms or 0)
+        if 0 < last_ms - now_ms <= 60_000:  # a late one: it takes nothing from the claim
+            now_ms, expires_at_ms = last_ms + 1, max(expires_at_ms, (self.expires_at_ms or 0) + 1)
         self.updated_at_ms = self.last_seen_ms = now_ms
         self.expires_at_ms = expires_at_ms
 

@@ -65,7 +65,7 @@ def looked_up(info: JobInfo) -> dict[str, object]:
 
 def stored(job: RefJob, waits_for: str | None, successor: str | None) -> dict[str, object]:
     ended = job.finished_at_ms is not None
-    changed_at_ms = max(job.updated_at_ms, job.claimed_at_ms or 0)
+    changed_at_ms = max(job.updated_at_ms, (job.finished_at_ms if ended else job.claimed_at_ms) or 0)
     return {
         "key": JobKey(job.priority, job.id),
         "body": job.body,

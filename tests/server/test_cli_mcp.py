@@ -264,8 +264,8 @@ def test_an_agent_sends_letters_back_to_their_queues(client: Client, folder: Pat
 
     async def replay() -> None:
         async with agent(folder, address, "--allow-changes") as ask:
-            meant = await ask("replay_letters", filter="queue:letters")
-            assert (meant["meant"], meant["changed"]) == (2, 0)
+            while (meant := await ask("replay_letters", filter="queue:letters"))["meant"] < 2:
+                assert meant["changed"] == 0  # a letter is written after the answer to the ack
             assert {each["origin"] for each in meant["samples"]} == set(failed)
             one = await ask("replay_letters", filter="queue:letters", dry_run=False, limit=1, attempts=3)
             assert (one["changed"], one["is_all"]) == (1, False)

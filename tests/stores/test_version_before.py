@@ -59,6 +59,8 @@ SINCE = {
         "attempts",
         "log_lines",
         "tags",
+        "group",
+        "successor",
     ),
 }
 """What jobs of before do not have."""

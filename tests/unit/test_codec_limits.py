@@ -79,6 +79,7 @@ def test_an_answer_may_hold_the_most_jobs_with_all_that_is_known_of_them() -> No
             cancel_requested_by="somebody",
             body_stored_at="s3::mail::1790000000000::0123456789abcdef (size, delay)",
             tags=[f"tenant:{tag}" for tag in range(MAX_TAGS)],
+            group="acme",
         )
         for number in range(MOST)
     }

@@ -92,7 +92,9 @@ def test_what_was_read_once_is_read_again(data: bytes) -> None:
         assert_same(reader, data)
 
 
-@pytest.mark.parametrize("jobs", [[KEYED], [RULED], [GROUPED], [KEYED, Job(b"y"), RULED]], ids=["keyed", "ruled", "grouped", "all"])
+@pytest.mark.parametrize(
+    "jobs", [[KEYED], [RULED], [GROUPED], [KEYED, Job(b"y"), RULED]], ids=["keyed", "ruled", "grouped", "all"]
+)
 def test_jobs_with_whatever_few_have_are_read_whole(jobs: list[Job]) -> None:
     reader, data = knowing(), encoded("enqueueJobs", request=enqueue_to_wire("mail", jobs))
     assert jobs_from_wire(reader.read(data).args.request.jobs) == jobs

@@ -138,8 +138,9 @@ class StoredJob:
         before, and both times move, by which others see that it came.
         """
         earliest_ms, latest_ms = changes_behind(now_ms)
-        if earliest_ms <= self.updated_at_ms <= latest_ms:
-            now_ms, expires_at_ms = self.updated_at_ms + 1, max(expires_at_ms, (self.expires_at_ms or 0) + 1)
+        last_ms = max(self.updated_at_ms, self.claimed_at_ms or 0)
+        if earliest_ms <= last_ms <= latest_ms:
+            now_ms, expires_at_ms = last_ms + 1, max(expires_at_ms, (self.expires_at_ms or 0) + 1)
         self.updated_at_ms = self.last_seen_ms = now_ms
         self.expires_at_ms = expires_at_ms
 
@@ -229,7 +230,7 @@ class StoredJob:
             *(self.custom_status, self.created_at_ms, self.run_after_ms, self.updated_at_ms, self.claim),
             *(self.claimed_at_ms, self.expires_at_ms, self.finished_at_ms, self.crashes),
         )
-        info.updated_at_ms = max(info.updated_at_ms, info.claimed_at_ms or 0)  # a clock may have been set back since
+        info.date_last_change()
         info.origin, info.moved_to = self.origin, self.moved_to
         if self.state == REPLAYED:
             info.moved_to, info.replayed_to = None, self.moved_to

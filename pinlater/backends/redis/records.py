@@ -527,5 +527,5 @@ def _info(
     if link:
         origin, _, moved_to = link.decode().split("\n")
         info.origin, info.moved_to = origin or None, moved_to or None
-    info.updated_at_ms = max(updated_at_ms, info.claimed_at_ms or 0, info.finished_at_ms or 0)
+    info.date_last_change()
     return info

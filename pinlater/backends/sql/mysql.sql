@@ -440,8 +440,8 @@ WHERE id IN %s
 -- name: heartbeat
 UPDATE pinlater_jobs FORCE INDEX (PRIMARY) SET
     claim_expires_at_ms = GREATEST(%s + claim_timeout_ms, LEAST(COALESCE(%s, run_after_ms) + claim_timeout_ms, %s),
-        CASE WHEN updated_at_ms BETWEEN %s AND %s THEN claim_expires_at_ms + 1 ELSE 0 END),
-    updated_at_ms = CASE WHEN updated_at_ms BETWEEN %s AND %s THEN updated_at_ms + 1 ELSE %s END,
+        CASE WHEN GREATEST(updated_at_ms, claimed_at_ms) BETWEEN %s AND %s THEN claim_expires_at_ms + 1 ELSE 0 END),
+    updated_at_ms = CASE WHEN GREATEST(updated_at_ms, claimed_at_ms) BETWEEN %s AND %s THEN GREATEST(updated_at_ms, claimed_at_ms) + 1 ELSE %s END,
     run_after_ms = COALESCE(%s, run_after_ms)
 WHERE id IN %s
 
@@ -703,8 +703,8 @@ WHERE ended.queue_id = %s AND ended.finished_at_ms < %s ORDER BY ended.finished_
 -- name: renew_claims
 UPDATE pinlater_jobs FORCE INDEX (PRIMARY) SET
     claim_expires_at_ms = GREATEST(%s + claim_timeout_ms,
-        CASE WHEN updated_at_ms BETWEEN %s AND %s THEN claim_expires_at_ms + 1 ELSE 0 END),
-    updated_at_ms = CASE WHEN updated_at_ms BETWEEN %s AND %s THEN updated_at_ms + 1 ELSE %s END
+        CASE WHEN GREATEST(updated_at_ms, claimed_at_ms) BETWEEN %s AND %s THEN claim_expires_at_ms + 1 ELSE 0 END),
+    updated_at_ms = CASE WHEN GREATEST(updated_at_ms, claimed_at_ms) BETWEEN %s AND %s THEN GREATEST(updated_at_ms, claimed_at_ms) + 1 ELSE %s END
 WHERE id IN %s
 
 -- name: reschedulable

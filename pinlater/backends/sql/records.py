@@ -273,7 +273,7 @@ def job_info(row: Row, descriptors: Descriptors, body: bytes | None) -> JobInfo:
     """The description of a job, from its row of `infos`."""
     job_id, state = row[:2]
     info = JobInfo(descriptors.of(row[2], job_id), STATE_SHOWN[state], *row[2:14])
-    info.updated_at_ms = max(info.updated_at_ms, info.claimed_at_ms or 0)  # a clock may have been set back since
+    info.date_last_change()
     info.body = body
     info.origin, info.moved_to = row[15:17]
     if state == CANCELLED:

@@ -407,8 +407,8 @@ WHERE id IN (SELECT value FROM json_each(?))
 -- name: heartbeat
 UPDATE pinlater_jobs NOT INDEXED SET
     claim_expires_at_ms = max(? + claim_timeout_ms, min(coalesce(?, run_after_ms) + claim_timeout_ms, ?),
-        CASE WHEN updated_at_ms BETWEEN ? AND ? THEN claim_expires_at_ms + 1 ELSE 0 END),
-    updated_at_ms = CASE WHEN updated_at_ms BETWEEN ? AND ? THEN updated_at_ms + 1 ELSE ? END,
+        CASE WHEN max(updated_at_ms, claimed_at_ms) BETWEEN ? AND ? THEN claim_expires_at_ms + 1 ELSE 0 END),
+    updated_at_ms = CASE WHEN max(updated_at_ms, claimed_at_ms) BETWEEN ? AND ? THEN max(updated_at_ms, claimed_at_ms) + 1 ELSE ? END,
     run_after_ms = coalesce(?, run_after_ms)
 WHERE id IN (SELECT value FROM json_each(?))
 
@@ -645,8 +645,8 @@ WHERE ended.queue_id = ? AND ended.finished_at_ms < ? ORDER BY ended.finished_at
 -- name: renew_claims
 UPDATE pinlater_jobs NOT INDEXED SET
     claim_expires_at_ms = max(? + claim_timeout_ms,
-        CASE WHEN updated_at_ms BETWEEN ? AND ? THEN claim_expires_at_ms + 1 ELSE 0 END),
-    updated_at_ms = CASE WHEN updated_at_ms BETWEEN ? AND ? THEN updated_at_ms + 1 ELSE ? END
+        CASE WHEN max(updated_at_ms, claimed_at_ms) BETWEEN ? AND ? THEN claim_expires_at_ms + 1 ELSE 0 END),
+    updated_at_ms = CASE WHEN max(updated_at_ms, claimed_at_ms) BETWEEN ? AND ? THEN max(updated_at_ms, claimed_at_ms) + 1 ELSE ? END
 WHERE id IN (SELECT value FROM json_each(?))
 
 -- name: reschedulable
