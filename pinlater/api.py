@@ -25,6 +25,7 @@ from pinlater.model import (
     DequeuedJob,
     DequeueFromQueuesRequest,
     DequeueRequest,
+    GroupsPage,
     Heartbeat,
     HeartbeatAnswer,
     Job,
@@ -239,6 +240,34 @@ class Api(Protocol):
 
         Needs one healthy shard. `create` makes a queue that is not there. PasswordInvalid, QueueNotFound,
         RequestInvalid.
+        """
+
+    async def get_groups(
+        self,
+        queue: str,
+        groups: Sequence[str] = (),
+        *,
+        continuation: str = CONTINUATION_START,
+        limit: int = 100,
+        context: RequestContext | None = None,
+    ) -> GroupsPage:
+        """Return one page of the groups of a queue that have ready jobs or settings of their own, by the bytes of their
+        names; or those named, whatever they have. ContinuationInvalid, QueueNotFound.
+        """
+
+    async def update_group(
+        self,
+        queue: str,
+        group: str,
+        password: str,
+        *,
+        set: Mapping[str, str] | None = None,
+        unset: Sequence[str] = (),
+        context: RequestContext | None = None,
+    ) -> Changed:
+        """Change settings of one group of a queue, or of those that fit a pattern; `unset` ones are as of others again.
+        All or nothing. Needs one healthy shard. PasswordInvalid, QueueNotFound, RequestInvalid, GroupsNotSupported,
+        GroupsNotYet.
         """
 
     async def update_shard(

@@ -700,6 +700,42 @@ struct UpdateQueueRequest {
   5: optional bool create = false,
 }
 
+struct GetGroupsRequest {
+  1: required string queueName,
+  /** These alone; not set: all that have ready jobs, or settings of their own. */
+  2: optional list<string> groups,
+  3: optional string continuation = CONTINUATION_START,
+  4: optional i32 limit = 100,
+}
+
+/** A group of a queue; "" is the group of jobs without one. */
+struct GroupView {
+  1: required string name,
+  2: required map<string, QueueSettingValue> settings,
+  /** No further than 10,000 for a shard and a priority. Jobs that came due with no dequeue since are not counted yet. */
+  3: required i64 ready,
+  /** Not set: none is ready. */
+  4: optional i64 oldestRunAfterMillis,
+}
+
+struct GetGroupsResponse {
+  /** By the bytes of their names. */
+  1: required list<GroupView> groups,
+  2: optional string continuation = CONTINUATION_END,
+  /** Shards whose jobs are not counted. */
+  3: optional list<string> missingShards,
+}
+
+struct UpdateGroupRequest {
+  1: required string queueName,
+  /** Or a pattern, in which * stands for any text. */
+  2: required string group,
+  3: required string password,
+  /** By key, as people write them; docs/fairness.md has the table. */
+  4: optional map<string, string> settings,
+  5: optional list<string> unset,
+}
+
 struct UpdateShardRequest {
   1: required string shardId,
   2: required string password,
@@ -1806,6 +1842,13 @@ service PinLater {
       throws (1: PinLaterException e),
 
   ChangeResponse updateQueue(1: RequestContext context, 2: UpdateQueueRequest request)
+      throws (1: PinLaterException e),
+
+  /** Groups of a queue: their ready jobs, weights and pauses. */
+  GetGroupsResponse getGroups(1: RequestContext context, 2: GetGroupsRequest request)
+      throws (1: PinLaterException e),
+
+  ChangeResponse updateGroup(1: RequestContext context, 2: UpdateGroupRequest request)
       throws (1: PinLaterException e),
 
   ChangeResponse updateShard(1: RequestContext context, 2: UpdateShardRequest request)

@@ -1,8 +1,8 @@
 """The contract of a shard, which every store implements and every wrapper keeps. Read this first.
 
-Its operations stand in six parts: the life of jobs (job_store.py), jobs with keys (key_store.py), references to bodies
-(reference_store.py), attempts and log lines (trail_store.py), what operators do (operator_store.py), what servers tell
-each other (cluster_store.py).
+Its operations stand in seven parts: the life of jobs (job_store.py), jobs with keys (key_store.py), groups of jobs
+(group_store.py), references to bodies (reference_store.py), attempts and log lines (trail_store.py), what operators do
+(operator_store.py), what servers tell each other (cluster_store.py).
 
 A shard is one store. It is told the time (`now_ms`), never retries, counts no metrics, and knows no other shard.
 Batch is the primitive: a single call is a list of one. Results align with the input, position by position.
@@ -45,6 +45,7 @@ from pinlater.backends.beside_jobs import StatsPage as StatsPage
 from pinlater.backends.beside_jobs import StatsPosition as StatsPosition
 from pinlater.backends.beside_jobs import Tokens as Tokens
 from pinlater.backends.cluster_store import ClusterStore as ClusterStore
+from pinlater.backends.group_store import GroupStore as GroupStore
 from pinlater.backends.job_store import NO_RULES as NO_RULES
 from pinlater.backends.job_store import SLICE_BYTES as SLICE_BYTES
 from pinlater.backends.job_store import UNDELIVERED_IN_A_ROW as UNDELIVERED_IN_A_ROW
@@ -96,7 +97,7 @@ class StoreStatus(NamedTuple):
     newest_ms: int = 0
 
 
-class Shard(JobStore, KeyStore, ReferenceStore, TrailStore, OperatorStore, ClusterStore):
+class Shard(JobStore, KeyStore, GroupStore, ReferenceStore, TrailStore, OperatorStore, ClusterStore):
     """One store. Built with its address and shard id; a coroutine method may be called only between open and close."""
 
     events: ShardEvents

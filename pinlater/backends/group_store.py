@@ -16,30 +16,67 @@ due, at once; where it was put off or has come back, ENTERED jobs of its queue a
 each claim, by run_after. Each shard has virtual times of its own.
 
 What leaves its line otherwise than by a hand-out is not charged; a requeued job gives its group the turn back.
+
+A rule (group_rules.py) gives a group another weight than 1, or pauses it. A turn of a group of weight w costs one w-th,
+so beside one job of a group of weight v at most ceil(w / v) jobs of it are handed out, and one more. The jobs of a
+paused group stay in line, and none is handed out; when the pause ends, its turn is beside the others'. Both count from
+the moment when `put_config` took the rule.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from pinlater.backends.operations import StorePart, operation
 
 ENTERED = 500
 """Due jobs of a priority that come into line with one claim."""
 
 TURN = 1.0
-"""What a hand-out costs a group."""
+"""What a hand-out costs a group of weight 1; a group of weight w pays one w-th of it."""
+
+HELD_AT_ONCE = 500
+"""Groups that a claim holds back with one step, since they are paused."""
+
+WEIGHED = 1_000
+"""Groups of a priority whose weights `count_ready` adds up: beyond that it goes no further."""
+
+MOST_COUNTED = 10_000
+"""Jobs of a group and a priority, when groups are listed: beyond that a count goes no further."""
+
+
+class GroupCounts(NamedTuple):
+    """The jobs of a group that are in line, and the run_after of the first of them."""
+
+    ready: int
+    oldest_run_after_ms: int
+
+
+class GroupStore(StorePart):
+    """A store that lacks it keeps no groups, and has nothing to list."""
+
+    @operation(reads=True, bulk=True, optional=True)
+    async def list_groups(
+        self, queue: str, priorities: Sequence[int], first: str, limit: int
+    ) -> dict[str, GroupCounts]:
+        """Of the groups of a queue that have jobs in line with these priorities, up to `limit` from that name on, by
+        the bytes of their names; "" is the group of jobs without one. QueueNotFound.
+        """
+        return {}
 
 
 class ReadyCounts(list[int]):
-    """What `count_ready` answers where the jobs of a queue have groups: its counts, and of each priority the groups
-    that have jobs in line.
+    """What `count_ready` answers where the jobs of a queue have groups: its counts, and of each priority the sum of the
+    weights of groups that have jobs in line.
     """
 
-    __slots__ = ("_groups",)
+    __slots__ = ("_weights",)
 
-    def __init__(self, counts: Iterable[int], groups: Sequence[int]) -> None:
+    def __init__(self, counts: Iterable[int], weights: Sequence[int]) -> None:
         super().__init__(counts)
-        self._groups = groups
+        self._weights = weights
 
-    def groups_at(self, level: int) -> int:
-        """Those of a priority; at least one: due jobs may not be in line yet."""
-        return max(1, self._groups[level])
+    def weight_at(self, level: int) -> int:
+        """That of a priority; at least 1: due jobs may not be in line yet."""
+        return max(1, self._weights[level])

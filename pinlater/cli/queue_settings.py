@@ -225,6 +225,34 @@ def _rows(view: QueueView, format: str) -> Iterator[Row]:
         yield {"queue": view.name, "setting": key, "value": shown, "source": source}
 
 
+def pause_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """--why, --for and --until, for `pause_texts`."""
+    until_help = "When it ends by itself: ISO, or +10m from now."
+    for option in (
+        click.option("--until", "until_ms", type=moment_option, metavar="TIME", help=until_help),
+        click.option(
+            "--for", "for_ms", type=duration_option, metavar="DURATION", help="How long; then it ends by itself."
+        ),
+        click.option("--why", metavar="TEXT", help="The reason, which others see."),
+    ):
+        command = option(command)
+    return command
+
+
+def pause_texts(why: str | None, for_ms: int | None, until_ms: int | None) -> dict[str, str]:
+    """The settings that say more of a pause. UsageError, BadParameter."""
+    if for_ms is not None and until_ms is not None:
+        raise click.UsageError("give --for or --until, not both")
+    now_ms = SystemClock().now_ms()
+    if until_ms is not None and until_ms <= now_ms:
+        raise click.BadParameter(f"{time_text(until_ms)} is over already", param_hint="--until")
+    if for_ms is not None:
+        until_ms = now_ms + for_ms
+    reason = {} if why is None else {"paused_why": why}
+    until = {} if until_ms is None else {"paused_until": str(until_ms)}
+    return reason | until
+
+
 _PAUSE = ("paused", "paused_by", "paused_at", "paused_why", "paused_until")
 
 
@@ -244,15 +272,7 @@ Examples:
 )
 @click.argument("name", required=False, shell_complete=offer_queues)
 @defaults_option
-@click.option("--why", metavar="TEXT", help="The reason, which others see.")
-@click.option("--for", "for_ms", type=duration_option, metavar="DURATION", help="How long; then it ends by itself.")
-@click.option(
-    "--until",
-    "until_ms",
-    type=moment_option,
-    metavar="TIME",
-    help="When it ends by itself: ISO, or +10m from now.",
-)
+@pause_options
 @output_option
 @needs_password
 @talks_to_server
@@ -266,16 +286,7 @@ def pause(
     format: str,
 ) -> None:
     name = only_name(name, defaults)
-    if for_ms is not None and until_ms is not None:
-        raise click.UsageError("give --for or --until, not both")
-    now_ms = SystemClock().now_ms()
-    if until_ms is not None and until_ms <= now_ms:
-        raise click.BadParameter(f"{time_text(until_ms)} is over already", param_hint="--until")
-    if for_ms is not None:
-        until_ms = now_ms + for_ms
-    reason = {} if why is None else {"paused_why": why}
-    until = {} if until_ms is None else {"paused_until": str(until_ms)}
-    switch_on(client, name, "paused", reason | until)
+    switch_on(client, name, "paused", pause_texts(why, for_ms, until_ms))
     show_values(client, format, name, _PAUSE)
 
 

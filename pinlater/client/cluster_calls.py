@@ -13,6 +13,7 @@ from pinlater.model import (
     AuditEntry,
     Changed,
     ClusterStatus,
+    GroupsPage,
     JobChange,
     JobsChanged,
     QueueView,
@@ -58,6 +59,41 @@ class ClusterCalls(ClientCalls):
         """Change settings of a queue, or of "@defaults". PasswordInvalid, QueueNotFound, RequestInvalid."""
         return await self._call(
             operator_methods.UPDATE_QUEUE, context, timeout, name, password, set or {}, unset, create
+        )
+
+    @checked
+    async def get_groups(
+        self,
+        queue: str,
+        groups: Sequence[str] = (),
+        *,
+        continuation: str = CONTINUATION_START,
+        limit: int = 100,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> GroupsPage:
+        """Return one page of the groups of a queue that have ready jobs or settings of their own, by the bytes of their
+        names; or those named. QueueNotFound. MethodUnknown: an older server.
+        """
+        return await self._call(operator_methods.GET_GROUPS, context, timeout, queue, groups, continuation, limit)
+
+    @checked
+    async def update_group(
+        self,
+        queue: str,
+        group: str,
+        password: str,
+        *,
+        set: Mapping[str, str] | None = None,
+        unset: Sequence[str] = (),
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> Changed:
+        """Change settings of one group of a queue, or of those that fit a pattern. PasswordInvalid, QueueNotFound,
+        RequestInvalid, GroupsNotSupported, GroupsNotYet. MethodUnknown: an older server.
+        """
+        return await self._call(
+            operator_methods.UPDATE_GROUP, context, timeout, queue, group, password, set or {}, unset
         )
 
     @checked

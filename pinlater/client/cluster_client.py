@@ -14,6 +14,7 @@ from pinlater.model import (
     AuditEntry,
     Changed,
     ClusterStatus,
+    GroupsPage,
     JobChange,
     JobsChanged,
     QueueView,
@@ -65,6 +66,47 @@ class ClusterClient:
             create=create,
             context=context,
             timeout=timeout,
+        )
+
+    def get_groups(
+        self,
+        queue: str,
+        groups: Sequence[str] = (),
+        *,
+        continuation: str = CONTINUATION_START,
+        limit: int = 100,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> GroupsPage:
+        """Return one page of the groups of a queue that have ready jobs or settings of their own, by the bytes of their
+        names; or those named. QueueNotFound. MethodUnknown: an older server.
+        """
+        return self._background.run(
+            AsyncClient.get_groups,
+            queue,
+            groups,
+            continuation=continuation,
+            limit=limit,
+            context=context,
+            timeout=timeout,
+        )
+
+    def update_group(
+        self,
+        queue: str,
+        group: str,
+        password: str,
+        *,
+        set: Mapping[str, str] | None = None,
+        unset: Sequence[str] = (),
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> Changed:
+        """Change settings of one group of a queue, or of those that fit a pattern. PasswordInvalid, QueueNotFound,
+        RequestInvalid, GroupsNotSupported, GroupsNotYet. MethodUnknown: an older server.
+        """
+        return self._background.run(
+            AsyncClient.update_group, queue, group, password, set=set, unset=unset, context=context, timeout=timeout
         )
 
     def update_shard(

@@ -92,7 +92,10 @@ class ClusterHomes:
         if any(job.tags for job in jobs):
             self._check(TAGS, "tags", TagsNotYet)
         if any(job.group for job in jobs):
-            self._check(GROUPS, "groups", GroupsNotYet)
+            self.check_groups()
+
+    def check_groups(self) -> None:
+        self._check(GROUPS, "groups", GroupsNotYet)
 
     def check_replace_rules(self) -> None:
         self._check(REPLACE_RULES, "replaceRunning or replaceWithinMillis", ReplaceRulesNotYet)

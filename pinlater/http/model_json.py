@@ -8,7 +8,7 @@ import msgspec
 
 from pinlater.http import answers, flow_answers, operator_answers
 from pinlater.http.model_map import Answer, answer_of
-from pinlater.model import AccessView, CommandedWorker, JobInfo, QueueView, ScheduleView
+from pinlater.model import AccessView, CommandedWorker, GroupView, JobInfo, QueueView, ScheduleView
 from pinlater.model.alarm_views import Alarm
 from pinlater.model.flow_words import FlowItem, FlowStatus
 from pinlater.model.owner_bounds import IdentityUsage
@@ -22,6 +22,7 @@ _ANSWERS: dict[type, type[Answer]] = {
     IdentityUsage: operator_answers.IdentityUsageAnswer,
     JobInfo: answers.JobAnswer,
     QueueView: operator_answers.QueueSettingsAnswer,
+    GroupView: operator_answers.GroupAnswer,
     ScheduleView: operator_answers.ScheduleAnswer,
 }
 

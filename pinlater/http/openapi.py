@@ -47,6 +47,7 @@ _PATH_PARAMETERS = {
     "assignment": (r"^[A-Za-z0-9_-]{1,2000}$", "An assignment, as it was answered."),
     "schedule": (r"^[A-Za-z0-9_][A-Za-z0-9_.:-]{0,63}$", "A schedule."),
     "shard": (r"^[A-Za-z0-9]{1,16}$", "A shard."),
+    "group": ("^[^\\x00-\\x1f]+$", "A group of the queue, or a pattern in which * stands for any text."),
     "alarm": (r"^[a-z_]{1,40}$", "The condition of alarms, as no_worker."),
     "token": (r"^[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}$", "The name of a token."),
 }

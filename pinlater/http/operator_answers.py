@@ -16,6 +16,8 @@ from pinlater.model import (
     AccessAction,
     AuditEntry,
     CommandedWorker,
+    GroupsPage,
+    GroupView,
     Schedule,
     ScheduleView,
     ServerView,
@@ -51,6 +53,22 @@ class AllSettingsAnswer(Answer):
     """All queues and their settings."""
 
     queues: list[QueueSettingsAnswer]
+
+
+@has_fields_of(GroupView)
+class GroupAnswer(Answer):
+    """A group of a queue: its ready jobs, its weight, its pause. "" is the group of jobs without one."""
+
+    settings: dict[str, SettingAnswer]
+
+
+@has_fields_of(GroupsPage, without=("continuation",))
+class GroupsAnswer(Answer):
+    """A page of groups by name."""
+
+    groups: list[GroupAnswer]
+    next_cursor: NextCursor | None = None
+    missing_shards: MissingShards | None = None
 
 
 class ShardsAnswer(Answer):

@@ -147,6 +147,18 @@ class SettingsForm(Form):
     create: Annotated[bool, Meta(description="Make the queue where it is not there.")] = False
 
 
+class GroupsQuery(Form):
+    limit: PageLimit = 100
+    cursor: Cursor = ""
+
+
+class GroupForm(Form):
+    """Settings of a group to change, or of those that fit a pattern; those of `unset` are as of others again."""
+
+    set: dict[str, str] = {}
+    unset: list[str] = []
+
+
 class ShardForm(Form):
     """Whether a shard takes new jobs. `give_up`: it takes none, and keys that live there count as lost."""
 

@@ -73,6 +73,27 @@ async def _change_settings(incoming: Incoming, form: forms.SettingsForm) -> Chan
     return await incoming.call(Api.update_queue, form, incoming.path["target"], incoming.password)
 
 
+@OPERATOR_ROUTES.add(QUEUES, "GET /v1/queues/{queue}/groups", operator_methods.GET_GROUPS)
+async def _get_groups(incoming: Incoming, query: forms.GroupsQuery) -> answers.GroupsAnswer:
+    """A page of the groups of a queue that have ready jobs or settings of their own."""
+    return answer_of(answers.GroupsAnswer, await incoming.call(Api.get_groups, query, incoming.queue))
+
+
+@OPERATOR_ROUTES.add(QUEUES, "GET /v1/queues/{queue}/groups/{group}", operator_methods.GET_GROUPS)
+async def _get_group(incoming: Incoming) -> answers.GroupAnswer:
+    """One group of a queue, whatever it has."""
+    names = (incoming.path["group"],)
+    page = await incoming.api.get_groups(incoming.queue, names, context=incoming.context)
+    return answer_of(answers.GroupAnswer, page.groups[0])
+
+
+@OPERATOR_ROUTES.add(QUEUES, "PATCH /v1/queues/{queue}/groups/{group}", operator_methods.UPDATE_GROUP)
+async def _change_group(incoming: Incoming, form: forms.GroupForm) -> Changed:
+    """Change settings of a group, or of those that fit a pattern."""
+    group = incoming.path["group"]
+    return await incoming.call(Api.update_group, form, incoming.queue, group, incoming.password)
+
+
 # -- the cluster -------------------------------------------------------------------------------------------------------
 
 

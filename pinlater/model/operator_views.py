@@ -33,6 +33,31 @@ class QueueView:
 
 
 @dataclass(slots=True)
+class GroupView:
+    """A group of a queue, as far as its jobs are ready, and its settings, by name. `name` "" is the group of jobs
+    without one.
+
+    `ready` counts no further than 10,000 for a shard and a priority, and leaves out jobs that came due with no dequeue
+    since; `oldest_run_after_ms` is None where none is ready. `source` in a setting is "group" (set for this name),
+    "pattern NAME", or "default".
+    """
+
+    name: str
+    settings: dict[str, SettingView]
+    ready: int = 0
+    oldest_run_after_ms: int | None = None
+
+
+@dataclass(slots=True)
+class GroupsPage:
+    """Groups of a queue, by name. `missing_shards` are not counted."""
+
+    groups: list[GroupView]
+    continuation: str = CONTINUATION_END
+    missing_shards: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
 class Changed:
     """What a change left: its version, and the shards that do not have it yet (they will before they serve)."""
 

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
+from pinlater.backends.base import ConfigEntry
 from pinlater.errors import RequestInvalid
-from pinlater.queues.layers import OF_A_PAUSE
-from pinlater.queues.settings import SETTINGS, QueueSetting, QueueSettings, known_key
+from pinlater.queues.settings import BY_NAME, OF_A_PAUSE, QueueSetting, QueueSettings, SettingTable, known_key
 from pinlater.setting_kinds import Size
 from pinlater.sizes import size_text
 
 MAX_TEXT_CHARS = 1_000
 """The most characters of a setting: every server keeps all settings in memory."""
 
-_PAUSE_KEYS = frozenset(setting.name for setting in SETTINGS if setting.field in OF_A_PAUSE)
+_PAUSE_KEYS = frozenset(setting.name for setting in BY_NAME.values() if setting.field in OF_A_PAUSE)
+
+
+Update = Callable[[ConfigEntry | None], "str | None"]
+"""From the entry that is there to the text of the next one, "" for its end; None: it is right as it is."""
 
 
 class ValidationContext(NamedTuple):
@@ -36,17 +40,23 @@ class Author(NamedTuple):
     now_ms: int
 
 
-def changed(before: Mapping[str, str], set: Mapping[str, str], unset: Iterable[str], by: Author) -> dict[str, str]:
-    """The texts of an entry after a change, each as `QueueSetting.text` writes it."""
+def changed(
+    before: Mapping[str, str],
+    set: Mapping[str, str],
+    unset: Iterable[str],
+    by: Author,
+    table: SettingTable = BY_NAME,
+) -> dict[str, str]:
+    """The texts of settings after a change, each as `QueueSetting.text` writes it. `table`: which there are."""
     after = dict(before)
     for key in unset:
-        _known(key)
+        _known(key, table)
         after.pop(key, None)
         if key == "paused":
             _no_pause(after)
     texts = {}
     for key, text in set.items():
-        setting = _known(key)
+        setting = _known(key, table)
         if len(text) > MAX_TEXT_CHARS:
             raise RequestInvalid.of(key, text, f"up to {MAX_TEXT_CHARS} characters")
         try:
@@ -70,8 +80,8 @@ def changed(before: Mapping[str, str], set: Mapping[str, str], unset: Iterable[s
     return after
 
 
-def _known(key: str) -> QueueSetting:
-    setting, allowed = known_key(key)
+def _known(key: str, table: SettingTable) -> QueueSetting:
+    setting, allowed = known_key(key, table)
     if setting is None:
         raise RequestInvalid.of("a setting's name", key, allowed)
     return setting

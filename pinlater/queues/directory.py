@@ -17,14 +17,16 @@ from dataclasses import dataclass, replace
 import structlog
 
 from pinlater.backends.base import ConfigEntry, DeadLetterTarget, EndRules, PerQueue, Retention
+from pinlater.backends.group_rules import GROUP_RULES_PREFIX
 from pinlater.clock import Clock
 from pinlater.errors import INVALID, NoHealthyShards, Overloaded, QueueNotFound, RequestInvalid, ShardNotFound
 from pinlater.model import MAX_TIME_MS, Changed, QueueView, new_version, version_ms
 from pinlater.queues import changes
 from pinlater.queues.breaker_record import BREAKER_PREFIX, OpenBreaker, read_open_breaker
 from pinlater.queues.breaker_rule import BreakerRule
-from pinlater.queues.changes import Author, ValidationContext, entry_text
+from pinlater.queues.changes import Author, Update, ValidationContext, entry_text
 from pinlater.queues.file import QueueFile
+from pinlater.queues.group_rules_book import GroupRulesBook
 from pinlater.queues.layers import DEFAULTS, DerivedSettings, Layers, queue_view, texts_of
 from pinlater.queues.owned_entries import OwnedEntries, owner_of, with_owner
 from pinlater.queues.replication import KEEP_TOMBSTONES_MS, ConfigReplicator
@@ -43,9 +45,6 @@ _TRIES = 20
 
 _PAUSE_S = 0.1
 """The longest pause between them: the hosts of one deploy all come at once."""
-
-Update = Callable[[ConfigEntry | None], "str | None"]
-"""From the entry that is there to the text of the next one, "" for its end; None: it is right as it is."""
 
 
 @dataclass(slots=True)
@@ -75,6 +74,7 @@ class QueueDirectory:
         self.entries = ConfigReplicator(members, clock, self._on_merge)
         """The entries of queues and of what else all shards agree on."""
         self.owned = OwnedEntries(self.entries.latest)
+        self.group_rules = GroupRulesBook(self.entries.latest, clock)
         self._callbacks: list[Callable[[str], None]] = []
         self._record_callbacks: dict[str, Callable[[Sequence[ConfigEntry]], None]] = {}
         self._names: set[str] = set()
@@ -243,6 +243,14 @@ class QueueDirectory:
             return None if is_there and had == has else entry_text(has)
 
         return await self._apply(name, update, who, owner)
+
+    async def change_group(
+        self, name: str, group: str, set: Mapping[str, str], unset: Sequence[str], who: str
+    ) -> ChangeResult:
+        """Change settings of a group of a queue, or of a pattern: all of it or nothing. RequestInvalid, QueueNotFound,
+        LimitReached, NoHealthyShards.
+        """
+        return await self._apply(GROUP_RULES_PREFIX + name, self.group_rules.update(name, group, set, unset, who), who)
 
     async def take_items(self, name: str, who: str, owner: str = "") -> ChangeResult:
         """From now on items of flows may come into a queue; one that is not there is made, and keeps no jobs that
@@ -422,6 +430,9 @@ class QueueDirectory:
             elif name.startswith(BREAKER_PREFIX):
                 is_of_queues = True
                 came_or_went.add(self._take_breaker(entry))
+            elif name.startswith(GROUP_RULES_PREFIX):
+                is_of_queues = True
+                came_or_went.add(self.group_rules.take(entry))
             else:
                 kind, slash, _ = name.partition("/")
                 records.setdefault(kind + slash, []).append(entry)

@@ -18,7 +18,7 @@ import structlog
 from pinlater.backends.base import ConfigEntry, DeadLetterTarget, EndRules, PerQueue, Retention
 from pinlater.model import Job, QueueView, SettingView
 from pinlater.queues.breaker_rule import BreakerRule
-from pinlater.queues.settings import BREAKER, BY_NAME, SETTINGS, QueueSettings
+from pinlater.queues.settings import BREAKER, BY_NAME, OF_A_PAUSE, SETTINGS, QueueSettings
 
 T = TypeVar("T")
 _log = structlog.get_logger("pinlater.queues")
@@ -26,7 +26,6 @@ _log = structlog.get_logger("pinlater.queues")
 DEFAULTS = "@defaults"
 """The entry of what is set for all queues."""
 
-OF_A_PAUSE = ("paused_by", "paused_at_ms", "paused_why", "paused_until_ms")
 _PLAIN = QueueSettings()
 _ATTEMPTS = Job(b"").attempts_allowed
 """The attempts of a dead letter, where its queue says nothing."""

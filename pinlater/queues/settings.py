@@ -14,7 +14,7 @@ from typing import Any
 from pinlater.config.body_rules import QueueBodies
 from pinlater.config.settings import BY_NAME as SERVER_SETTINGS
 from pinlater.durations import DAY_MS
-from pinlater.model import QUEUE_NAME_PATTERN
+from pinlater.model import MAX_WEIGHT, QUEUE_NAME_PATTERN
 from pinlater.near_names import meant_name
 from pinlater.queues.breaker_rule import BreakerRule, FailureShare
 from pinlater.setting_kinds import Duration, Flag, Integer, Kind, OrNone, Rate, Size, Text
@@ -59,18 +59,24 @@ def _as_of_server(name: str, text: str) -> Any:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QueueSettings:
-    """The settings of one queue. The defaults here are those of a server that was configured with nothing."""
+class PauseSettings:
+    """The pause of a queue, or of a group of one."""
 
-    max_jobs_per_second: float | None = _row(
-        OrNone(Rate()), None, "The most jobs handed out, over the whole cluster: 100/s, 30/m, none; 0/s is like paused."
-    )
     paused: bool = _row(Flag(), False, "No job is handed out; everything else goes on.")
     paused_by: str = _row(Text(r"(?s:.*)"), "", "The operator who paused it.", by_server=True)
     paused_at_ms: int | None = _row(OrNone(Integer(0, 2**53 - 1)), None, "Since when.", by_server=True)
     paused_why: str = _row(Text(r"[^\0-\x1f]{0,500}", "a line of up to 500 characters"), "", "Why it is paused.")
     paused_until_ms: int | None = _row(
         OrNone(Integer(0, 2**53 - 1)), None, "When the pause ends by itself, in milliseconds since 1970; none: never."
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueSettings(PauseSettings):
+    """The settings of one queue. The defaults here are those of a server that was configured with nothing."""
+
+    max_jobs_per_second: float | None = _row(
+        OrNone(Rate()), None, "The most jobs handed out, over the whole cluster: 100/s, 30/m, none; 0/s is like paused."
     )
     draining: bool = _row(Flag(), False, "New jobs are refused; workers go on.")
     claim_timeout_ms: int = _as_of_server(
@@ -133,28 +139,45 @@ class QueueSettings:
     )
 
 
-SETTINGS: tuple[QueueSetting, ...] = tuple(
-    QueueSetting(each.name, each.metadata["kind"], each.metadata["help"], each.metadata["by_server"])
-    for each in fields(QueueSettings)
-)
-BY_NAME: Mapping[str, QueueSetting] = {setting.name: setting for setting in SETTINGS}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSettings(PauseSettings):
+    """The settings of one group of a queue, by its name or by a pattern."""
+
+    weight: int = _row(
+        Integer(1, MAX_WEIGHT), 1, "Its share of the hand-outs, in proportion to the weights of other groups."
+    )
 
 
-_KEYS = [name for name, setting in BY_NAME.items() if not setting.by_server]
+def _table(settings: type[PauseSettings]) -> dict[str, QueueSetting]:
+    rows = (
+        QueueSetting(each.name, each.metadata["kind"], each.metadata["help"], each.metadata["by_server"])
+        for each in fields(settings)
+    )
+    return {row.name: row for row in rows}
 
 
-def known_key(key: str) -> tuple[QueueSetting | None, str]:
+SettingTable = Mapping[str, QueueSetting]
+"""Rows by their names."""
+
+BY_NAME: SettingTable = _table(QueueSettings)
+SETTINGS: tuple[QueueSetting, ...] = tuple(BY_NAME.values())
+GROUP_SETTINGS: SettingTable = _table(GroupSettings)
+OF_A_PAUSE = tuple(each.name for each in fields(PauseSettings) if each.name != "paused")
+"""The fields that say more of a pause."""
+
+
+def known_key(key: str, table: SettingTable = BY_NAME) -> tuple[QueueSetting | None, str]:
     """The setting that people may write under this key; else None, and what they may have meant.
 
     >>> known_key("max_pendng")[1]
     'a known key (did you mean max_pending?)'
     """
-    setting = BY_NAME.get(key)
+    setting = table.get(key)
     if setting is not None and not setting.by_server:
         return setting, setting.kind.allowed
     if setting is not None:
         return None, "nothing: the server writes it itself"
-    return None, known_or_near(key, _KEYS)
+    return None, known_or_near(key, [name for name, each in table.items() if not each.by_server])
 
 
 def known_or_near(key: str, known: Sequence[str]) -> str:

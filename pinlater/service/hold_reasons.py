@@ -127,6 +127,9 @@ class HoldReasons:
         if settings.paused:
             text = f"{pause_text('Its queue', settings)}."
             return JobHold(descriptor, HoldReason.PAUSED, text, until_ms=settings.paused_until_ms)
+        if info.group and (own := self._queues.group_rules.of(queue, info.group)).paused:
+            text = f"{pause_text(f'Its group {info.group!r}', own)}."
+            return JobHold(descriptor, HoldReason.PAUSED, text, until_ms=own.paused_until_ms)
         if settings.max_jobs_per_second == 0:
             return JobHold(descriptor, HoldReason.PAUSED, "Its queue hands out no jobs: its rate is 0.")
         if await self._is_at_maximum(queue, settings, now_ms):

@@ -13,7 +13,7 @@ from pinlater.service.audit import OPEN, PROTECTED
 from pinlater.service.service_context import ServiceContext
 from pinlater.shards.handle import missing
 
-_MAX_CHANGES = 100
+MAX_CHANGES = 100
 """Settings in one command; there are fewer."""
 
 _BREAKER = "pause_on_failures"
@@ -41,14 +41,14 @@ class QueueAdmin:
         validation.new_queue(name)
         made = await self._queues.create(name, who, owner)
         if made.is_new:
-            await self._audit.write(who, "create_queue", name, _missed(made), part=OPEN)
+            await self._audit.write(who, "create_queue", name, missed_text(made), part=OPEN)
 
     async def delete(self, name: str, password: str, operator: Operator) -> None:
         await self._admin.check(password, operator)
         if validation.is_queue_name(name):
             made = await self._queues.delete(name, operator.who)
             if made.is_new:
-                await self._audit.write(operator.who, "delete_queue", name, _missed(made), part=PROTECTED)
+                await self._audit.write(operator.who, "delete_queue", name, missed_text(made), part=PROTECTED)
 
     async def update(
         self,
@@ -62,15 +62,15 @@ class QueueAdmin:
         await self._admin.check(password, operator)
         if name != DEFAULTS:
             (validation.new_queue if create else validation.existing_queue)(name)
-        if len(set) + len(unset) > _MAX_CHANGES:
-            raise RequestInvalid.of("the number of settings", len(set) + len(unset), f"at most {_MAX_CHANGES}")
+        if len(set) + len(unset) > MAX_CHANGES:
+            raise RequestInvalid.of("the number of settings", len(set) + len(unset), f"at most {MAX_CHANGES}")
         if set.get(_BREAKER, "none") != "none":
             self._breakers.check()
         made = await self._queues.change(name, set, unset, create, operator.who, operator.owner)
         resumes = name != DEFAULTS and ("paused" in unset or set.get("paused") == "false")
         if (resumes and await self._breakers.reset(name, operator.who)) or made.is_new:
             changes = [f"{key}={text}" for key, text in set.items()] + [f"{key} unset" for key in unset]
-            detail = ", ".join(changes) + _missed(made, "; ")
+            detail = ", ".join(changes) + missed_text(made, "; ")
             await self._audit.write(operator.who, "update_queue", name, detail, part=PROTECTED)
         return Changed(made.version, made.missed_shards)
 
@@ -81,7 +81,7 @@ class QueueAdmin:
         made = await self._queues.override_shard(shard_id, dequeue_only, operator.who, give_up=give_up)
         if made.is_new:
             mode = "given up" if give_up else "dequeue_only" if dequeue_only else "takes new jobs"
-            detail = mode + _missed(made, "; ")
+            detail = mode + missed_text(made, "; ")
             await self._audit.write(operator.who, "update_shard", shard_id, detail, part=PROTECTED)
         return Changed(made.version, made.missed_shards)
 
@@ -99,5 +99,6 @@ class QueueAdmin:
         return WorkersPage(self._clock.now_ms(), [], 0, 0, 0, 0)
 
 
-def _missed(made: Changed, before: str = "") -> str:
+def missed_text(made: Changed, before: str = "") -> str:
+    """The shards that missed a change, for the audit; "" for none."""
     return f"{before}missed by shard {', '.join(made.missed_shards)}" if made.missed_shards else ""

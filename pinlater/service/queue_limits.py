@@ -20,7 +20,7 @@ from pinlater.model import ClaimAnswer, ClaimOutcome, DequeuedJob, parse_descrip
 from pinlater.queues.breaker_probes import BreakerProbes, Probe
 from pinlater.queues.cluster_limits import RateLimiter
 from pinlater.queues.directory import QueueDirectory
-from pinlater.queues.settings import QueueSettings
+from pinlater.queues.settings import PauseSettings, QueueSettings
 from pinlater.schedule import utc_text
 from pinlater.shards.router import Router
 
@@ -263,8 +263,8 @@ def _cut(requests: Sequence[ClaimRequest], jobs: int) -> list[ClaimRequest]:
     return kept
 
 
-def pause_text(subject: str, settings: QueueSettings) -> str:
-    """Who paused the subject, a queue, since when, until when and why, as far as that is known."""
+def pause_text(subject: str, settings: PauseSettings) -> str:
+    """Who paused the subject, a queue or a group, since when, until when and why, as far as that is known."""
     text = f"{subject} is paused"
     if settings.paused_by:
         text += f" by {settings.paused_by}"

@@ -72,6 +72,7 @@ from pinlater.service.descriptors import ClaimTokens
 from pinlater.service.end_waits import EndWaits
 from pinlater.service.flow_calls import FlowApi, FlowCalls
 from pinlater.service.found_jobs import FoundJobsApi, FoundJobsCalls
+from pinlater.service.group_admin import GroupAdmin, GroupsApi
 from pinlater.service.hold_reasons import HoldReasons, HoldsApi
 from pinlater.service.job_commands import NamedJobChanges
 from pinlater.service.job_events import JobEvents, ShardNews
@@ -92,7 +93,7 @@ from pinlater.service.validation import Validator
 from pinlater.shards.router import Router
 
 
-class Service(FlowApi, BodyApi, FoundJobsApi, HoldsApi, UsageApi, TokenApi):
+class Service(FlowApi, BodyApi, FoundJobsApi, GroupsApi, HoldsApi, UsageApi, TokenApi):
     """The product's rules. Opened and closed with its router; `claims` must be of this process alone.
 
     Without `queues` it keeps plain ones, which change only when somebody polls them. Services that share `queues` share
@@ -165,6 +166,7 @@ class Service(FlowApi, BodyApi, FoundJobsApi, HoldsApi, UsageApi, TokenApi):
         self._queries = JobQueries(context, end_waits)
         self._body_calls = BodyCalls(context)
         self._queue_admin = QueueAdmin(context)
+        self._group_admin = GroupAdmin(context)
         self.schedules = ScheduleBook(queues, clock) if schedules is None else schedules
         self.tokens = TokenBook(queues, router.members, clock) if tokens is None else tokens
         self._token_admin = TokenAdmin(context, self.tokens)

@@ -1,9 +1,9 @@
-"""Turns of shards that give jobs of a queue with groups: each shard by the number of its groups with jobs.
+"""Turns of shards that give jobs of a queue with groups: each shard by the weights of its groups with jobs.
 
 On each shard the groups take turns (backends/group_store.py). Over the shards, a job of a group waits for the turns of
-its own shard, so shards take turns too: a shard with three groups gives three jobs in the time in which one with one
-group gives one. This is stride scheduling (Waldspurger, Weihl 1995), by what this process has claimed; a group with
-jobs on several shards has a share for each of them.
+its own shard, so shards take turns too: a shard with three groups of weight 1 gives three jobs in the time in which one
+with one such group gives one. This is stride scheduling (Waldspurger, Weihl 1995), by what this process has claimed; a
+group with jobs on several shards has a share for each of them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class ShardTurns:
     ) -> Iterator[tuple[int, int]]:
         """One job after the other, of the shard whose turn is the lowest; turns count as far as this is asked."""
         left = list(counts)
-        strides = [1 / each.groups_at(level) if isinstance(each, ReadyCounts) else 1.0 for each in ready]
+        strides = [1 / each.weight_at(level) if isinstance(each, ReadyCounts) else 1.0 for each in ready]
         heap: list[tuple[float, int]] = []
         for shard, count in enumerate(counts):
             if count:

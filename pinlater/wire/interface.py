@@ -63,6 +63,7 @@ _RENAMED = {
     ("GetQueuesRequest", "queueNames"): "names",
     ("UpdateQueueRequest", "queueName"): "name",
     ("UpdateQueueRequest", "settings"): "set",
+    ("UpdateGroupRequest", "settings"): "set",
     ("GetClusterStatusRequest", "queueNames"): "queues",
     ("UpdateScheduleRequest", "schedule"): "change",
     ("UpdateTokenRequest", "tokenHash"): "hash",

@@ -13,6 +13,7 @@ from pinlater.wire.method import (
     Method,
     any_queue,
     every_queue,
+    named_queue,
     queue_or_every,
     queues_or_any,
     queues_or_every,
@@ -31,6 +32,10 @@ def _queues_of_update(args: Any) -> Collection[str]:
 GET_QUEUES = Method("getQueues", Api.get_queues, Idempotency.READ, _READ, queues_or_any)
 UPDATE_QUEUE = Method(
     "updateQueue", Api.update_queue, Idempotency.REPEAT, _OPERATE, _queues_of_update, access=Access.ADMIN_PASSWORD
+)
+GET_GROUPS = Method("getGroups", Api.get_groups, Idempotency.READ, _READ, named_queue)
+UPDATE_GROUP = Method(
+    "updateGroup", Api.update_group, Idempotency.REPEAT, _OPERATE, named_queue, access=Access.ADMIN_PASSWORD
 )
 UPDATE_SHARD = Method(
     "updateShard", Api.update_shard, Idempotency.REPEAT, _ADMIN, every_queue, access=Access.ADMIN_PASSWORD

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from tests.conformance import test_group_rules as rules
 from tests.conformance import test_groups as groups
 from tests.conformance.mutations_redis_cluster import lua
-from tests.conformance.mutations_sql_ways import sql, step
+from tests.conformance.mutations_sql_ways import only, sql, step
 
 _WALK = {"seed": 0}
+WEIGHTS = rules.test_groups_have_turns_by_their_weights
+PAUSED = rules.test_no_job_of_a_paused_group_is_handed_out_and_others_go_on
+ENDS = rules.test_a_pause_ends_by_itself
+CREDIT = rules.test_a_group_has_no_credit_for_its_pause_and_keeps_turns_ahead
+GONE = rules.test_what_leaves_the_line_of_a_paused_group_does_not_come_back_with_it
+NAMED = rules.test_a_named_job_of_a_paused_group_is_not_handed_out
+READY = rules.test_jobs_of_paused_groups_are_not_ready_for_a_claim
+SUM = rules.test_a_count_adds_up_the_weights_of_groups_that_wait
+DELETED = rules.test_rules_of_a_deleted_queue_do_not_count_for_the_next_one_of_its_name
 
 GROUPS = [
     *sql("first_turns", "ORDER BY turn, grp", "ORDER BY grp", groups.test_calls_by_chance_keep_the_turns, **_WALK),
@@ -17,18 +27,18 @@ GROUPS = [
         groups.test_within_a_group_the_order_is_by_run_after_and_age,
     ),
     *sql("turns", "queue_id = $", "queue_id < $", groups.test_calls_by_chance_keep_the_turns, **_WALK),
-    *step("group_lines", "max(turn, time)", "turn", groups.test_a_group_that_was_away_gets_no_credit),
+    *step("group_lines", "max(turn, time), 1))", "turn, 1))", groups.test_a_group_that_was_away_gets_no_credit),
     *step(
         "group_lines",
-        'time = max(time, session.rows("last_past_turn", which)[0][0] or 0.0)',
+        'time = max(time, session.rows("last_past_turn", (*which, *which))[0][0] or 0.0)',
         "pass",
         groups.test_calls_by_chance_keep_the_turns,
         **_WALK,
     ),
     *step(
         "group_lines",
-        "line.turn + count * TURN",
-        "line.turn + TURN",
+        "line.turn + count * self._stride(group)",
+        "line.turn + self._stride(group)",
         groups.test_calls_by_chance_keep_the_turns,
         **_WALK,
     ),
@@ -108,8 +118,47 @@ GROUPS = [
     ),
     lua(
         "put_config",
-        "':turns:', ':ahead:'}",
+        "':turns:', ':ahead:', ':held:'}",
         "':turns:'}",
         groups.test_a_queue_made_anew_has_nothing_of_the_groups_before,
     ),
+    # -- rules --
+    *step("group_lines", "return TURN / self._rules.of(group).weight", "return TURN", WEIGHTS),
+    *step(
+        "group_lines",
+        'give_turn_back", (TURN / rules.of(group).weight,',
+        'give_turn_back", (TURN,',
+        rules.test_a_requeue_gives_back_what_the_turn_cost,
+    ),
+    *step("group_lines", "in until.items() if until_ms > now_ms", "in until.items() if False", PAUSED),
+    *step(
+        "group_lines", "        if self._rules.any_paused:\n            for", "        if False:\n            for", ENDS
+    ),
+    *step(
+        "group_lines", "max(turn, time), 1)\n        for group, turn, _", "turn, 1)\n        for group, turn, _", CREDIT
+    ),
+    *step("group_lines", "if rules.of(bytes(group)).paused_until_ms <= now_ms", "if False", PAUSED),
+    *step("ready_jobs", "len(batch) >= room or job.id in paused", "len(batch) >= room", NAMED),
+    *step("ready_jobs", "            if priority in some_held:\n", "            if False:\n", READY),
+    *step("ready_jobs", "    if has_rules:\n", "    if False:\n", SUM),
+    *step("coordination", "take_rules(session, entry.name.removeprefix(GROUP_RULES_PREFIX), now_ms)", "pass", PAUSED),
+    lua("claim", "stride = 1 / weight", "stride = 1", WEIGHTS),
+    lua("claim", "if until_ms > now then", "if false then", PAUSED),
+    lua("claim", "if over[1] then L.free(priority, over) end", "", ENDS),
+    lua("claim", "if line(priority, group, 0, 1)[1] then waiting", "if true then waiting", GONE),
+    lua("requeue", "exact(-1 / weight)", "-1", rules.test_a_requeue_gives_back_what_the_turn_cost),
+    lua(
+        "count_ready",
+        "counts[i - 2] = counts[i - 2] - redis.call('ZLEXCOUNT'",
+        "local _ = redis.call('ZLEXCOUNT'",
+        READY,
+    ),
+    lua("count_ready", "sum = sum + rule(names[i], text)", "sum = sum + 1", SUM),
+    lua("claim_listed", "(free <= 0 or has_groups and lines_of(base).is_paused(extra, now))", "free <= 0", NAMED),
+    lua("put_config", "if not above(version, deleted) then return end", "", DELETED),
+    lua("put_config", "if #freed > 0 then", "if false then", PAUSED),
+    lua("put_config", "base .. ':turn', base .. ':rules',", "base .. ':turn',", DELETED),
+    *only("sqlite", "queue_with_groups", "rules.version >", "'9' >", DELETED),
+    *only("postgres", "queue_with_groups", "rules.version >", "'9' >", DELETED),
+    *only("mysql", "queue_id_if_eligible", "rules.version >", "'9' >", DELETED),
 ]

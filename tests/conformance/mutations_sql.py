@@ -152,13 +152,18 @@ STATEMENTS = [
                 OF_A_CLOCK_SET_BACK,
                 way=way,
             ),
-            *sql(
-                statement,
-                "BETWEEN $ AND $ THEN updated",
-                ">= $ AND $ > 0 THEN updated",
-                OF_A_CLOCK_SET_BACK,
-                way=way,
-            ),
+            *[
+                mutation
+                for last in ("max(updated", "GREATEST(updated")
+                for mutation in sql(
+                    statement,
+                    f"BETWEEN $ AND $ THEN {last}",
+                    f">= $ AND $ > 0 THEN {last}",
+                    OF_A_CLOCK_SET_BACK,
+                    way=way,
+                )
+                if (mutation.store == "sqlite") == (last == "max(updated")
+            ],
         )
     ],
     *only("sqlite", "heartbeat", "= coalesce(?, run_after_ms)", "= coalesce(?, run_after_ms + 1)", KEPT_PLAN),

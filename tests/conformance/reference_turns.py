@@ -1,12 +1,15 @@
 """The turns of groups, as the reference sees them: which jobs a claim of one priority may hand out.
 
-Where the turns of two groups are equal, the store may choose; the reference follows it.
+Where the turns of two groups are equal, the store may choose; the reference follows it. From the first pause on it
+knows no turns: whether a store has come to a paused group changes what groups that come later begin with. Then it holds
+what is promised whatever the turns are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from math import ceil
 
 
 @dataclass(slots=True)
@@ -26,6 +29,9 @@ class Waiting:
 class RefTurns:
     """One priority of one queue. `outside` are PENDING jobs that are in no line yet."""
 
+    weights: dict[str, int] = field(default_factory=dict)
+    paused: set[str] = field(default_factory=set)
+    knows_turns: bool = True
     time: float = 0.0
     outside: dict[int, Waiting] = field(default_factory=dict)
     lines: dict[str, list[Waiting]] = field(default_factory=dict)
@@ -39,6 +45,17 @@ class RefTurns:
 
     before: dict[int, int] = field(default_factory=dict)
     """And how many jobs of its group come or came before it since."""
+
+    def weight(self, group: str) -> int:
+        return self.weights.get(group, 1)
+
+    def pause(self, groups: set[str]) -> None:
+        """These are paused from now on, and no others."""
+        resumed, self.paused = self.paused - groups, set(groups)
+        self.knows_turns = False
+        for group in resumed:
+            for place, job in enumerate(self.lines.get(group, ())):
+                self.came_at[job.id], self.before[job.id] = self.passed, place
 
     def enqueued(self, job: Waiting, now_ms: int) -> None:
         """A due job with a group comes into line at once."""
@@ -76,7 +93,7 @@ class RefTurns:
         """It was handed out, and comes back with its group's turn."""
         for turns in (self.turns, self.ahead):
             if job.group and job.group in turns:
-                turns[job.group] -= 1
+                turns[job.group] -= 1 / self.weight(job.group)
         self.passed -= 1
         self.outside[job.id] = job
 
@@ -88,13 +105,17 @@ class RefTurns:
         taken = []
         for job_id in ids:
             lowest = min(self.turns.values())
-            firsts = {line[0].id: group for group, line in self.lines.items() if self.turns[group] == lowest}
+            firsts = {
+                line[0].id: group
+                for group, line in self.lines.items()
+                if group not in self.paused and (not self.knows_turns or self.turns[group] == lowest)
+            }
             assert job_id in firsts, f"job {job_id} was handed out, where one of {sorted(firsts)} had its turn"
             group = firsts[job_id]
             job = self.lines[group].pop(0)
             self._assert_fair(job)
             self.time = lowest
-            self.turns[group] += 1
+            self.turns[group] += 1 / self.weight(group)
             self.passed += 1
             self._end_line(group)
             taken.append(job)
@@ -103,11 +124,12 @@ class RefTurns:
         return taken
 
     def _assert_fair(self, job: Waiting) -> None:
-        """Each group had at most as many turns meanwhile as its own group, and one more, or two where its own had one
-        ahead: see docs/fairness.md.
+        """Each group had at most as many turns meanwhile as its own group, by their weights, and one more, or two where
+        its own had one ahead: see docs/fairness.md.
         """
-        groups = len({*self.turns, *self.ahead})
-        assert self.passed - self.came_at[job.id] <= (self.before[job.id] + 2) * groups
+        own, turns = self.weight(job.group), self.before[job.id] + 2
+        most = sum(ceil(turns * self.weight(group) / own) for group in {*self.turns, *self.ahead})
+        assert self.passed - self.came_at[job.id] <= most
 
     @property
     def all_jobs(self) -> int:

@@ -30,12 +30,14 @@ IN_PATH = {
     "shard": "1",
     "token": "made",
     "alarm": "no_worker",
+    "group": "acme",
     "worker": "ada",
     "assignment": AssignmentRef(NOBODY, "web:1:1790000000000:1-c0ffee:ada").id(),
 }
 FLOW = {"name": "f", "stages": [{"name": "s", "queue": "pay"}]}
 REQUESTS: dict[str, tuple[str, Any]] = {
     "mute_alarm": ("", {"for_ms": 1_000, "reason": "known"}),
+    "change_group": ("", {"set": {"weight": "2"}}),
     "enqueue": ("", {"body": "x"}),
     "enqueue_batch": ("", {"jobs": [{"body": "x"}]}),
     "dequeue": ("", {}),

@@ -22,6 +22,7 @@ LISTS: dict[str, tuple[str, str, dict[str, Any] | None]] = {
     "get_job_status": ("GET", "/job/{flow}/status?", None),
     "get_job_items": ("GET", "/job_item?jobId={flow}&", None),
     "get_workers": ("GET", "/v1/workers?", None),
+    "get_groups": ("GET", "/v1/queues/{queue}/groups?", None),
     "get_audit": ("GET", "/v1/audit?", None),
     "get_schedules": ("GET", "/v1/schedules?", None),
 }

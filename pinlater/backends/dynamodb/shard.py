@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from pinlater.backends.base import ConfigEntry, ConfigPage, PerQueue, Retention, Shard, ShardEvents, StoreStatus
+from pinlater.backends.base import (
+    ConfigEntry,
+    ConfigPage,
+    GroupStore,
+    PerQueue,
+    Retention,
+    Shard,
+    ShardEvents,
+    StoreStatus,
+)
 from pinlater.backends.dynamodb import (
     attempt_steps,
     claims,
@@ -39,7 +48,7 @@ def _of_store(
     return method
 
 
-class DynamodbShard(Shard):
+class DynamodbShard(Shard, lacks=(GroupStore,)):
     """`url` as address.py says. A call of more than 100 jobs or 4 MB is whole in parts alone: OutcomeUnknown where one
     fails.
     """

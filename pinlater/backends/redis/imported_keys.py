@@ -7,10 +7,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from pinlater.backends.group_rules import GROUP_RULES_PREFIX
 from pinlater.backends.packed_trails import TOTAL
 from pinlater.backends.redis.exported_keys import BARRIER, SHOWS_KEYS, STOPS, UNDELIVERED_ROW
 from pinlater.backends.redis.key_records import CHAIN_HEAD, EXTRA, GROUPED, KEY_ENTRY, PROGRESS, SUCCESSOR, TAGGED
-from pinlater.backends.redis.records import CHANGED, CLAIM, GROUPS_MARK, HEAD, ID, RESULT, TIERED
+from pinlater.backends.redis.records import CHANGED, CLAIM, GROUPS_MARK, HEAD, ID, RESULT, TIERED, group_rule_fields
 from pinlater.backends.requests import LIVE_STATES, StoredState
 from pinlater.backends.store_transfer import (
     ChainRow,
@@ -87,8 +88,13 @@ class ImportCommands:
 
     def take_config(self, rows: Iterable[Sequence[Any]]) -> None:
         root = self._root
-        for row in rows:
-            entry = ConfigRow(*row)
+        entries = [ConfigRow(*row) for row in rows]
+        deletions = {entry.name: entry.deleted_version for entry in entries}
+        for entry in entries:
+            queue = entry.name.removeprefix(GROUP_RULES_PREFIX)
+            if queue != entry.name and entry.version > deletions.get(queue, ""):
+                fields = group_rule_fields(entry.text)
+                self._hashes[self._base(queue.encode()) + b":rules"] += fields
             version, deleted = entry.version.encode(), entry.deleted_version.encode()
             packed = b"%c%b%c%b%b" % (len(version), version, len(deleted), deleted, entry.text.encode())
             revision = self._revision = self._revision + 1

@@ -29,7 +29,7 @@ from pinlater.backends.base import (
     StoredState,
     UnrenewedClaim,
 )
-from pinlater.backends.group_store import ReadyCounts
+from pinlater.backends.group_store import MOST_COUNTED, GroupCounts, ReadyCounts
 from pinlater.backends.redis.claim_ends import PLACEHOLDER, expiry_rules, expiry_templates
 from pinlater.backends.redis.pubsub import PubSub, announcement
 from pinlater.backends.redis.records import (
@@ -48,7 +48,17 @@ from pinlater.backends.redis.scripts import ScriptCaller, lowest_id
 from pinlater.backends.redis.trail_records import trail_args, trails
 from pinlater.backends.status_lines import expired_status, released_status
 from pinlater.errors import HomesChanged
-from pinlater.model import CancelOutcome, ClaimAnswer, ClaimOutcome, DequeuedJob, Job, JobInfo, JobState, JobTrail
+from pinlater.model import (
+    MAX_TIME_MS,
+    CancelOutcome,
+    ClaimAnswer,
+    ClaimOutcome,
+    DequeuedJob,
+    Job,
+    JobInfo,
+    JobState,
+    JobTrail,
+)
 from pinlater.model.body_reference import body_length
 
 _ACK_OUTCOMES = {ord(str(int(outcome))): outcome for outcome in AckOutcome}
@@ -236,6 +246,18 @@ class Queries(ScriptCaller):
     async def put_trails(self, queue: str, given: Sequence[tuple[JobKey, JobTrail]]) -> list[bool]:
         codes = await self._store.call_queue("put_trails", queue, [queue, *trail_args(given)])
         return [code == ord("1") for code in codes]
+
+    async def list_groups(
+        self, queue: str, priorities: Sequence[int], first: str, limit: int
+    ) -> dict[str, GroupCounts]:
+        args: Args = [queue, first, limit, MOST_COUNTED, *priorities]
+        found: dict[str, GroupCounts] = {}
+        for flat in await self._store.call_queue("list_groups", queue, args):
+            for name, ready, oldest_ms in zip(flat[::3], flat[1::3], flat[2::3], strict=True):
+                before = found.get(name.decode(), GroupCounts(0, MAX_TIME_MS))
+                oldest = min(int(oldest_ms), before.oldest_run_after_ms)
+                found[name.decode()] = GroupCounts(before.ready + ready, oldest)
+        return {name: found[name] for name in sorted(found, key=str.encode)[:limit]}
 
     async def count(self, queue: str, state: JobState, priorities: Sequence[int], future: bool, now_ms: int) -> int:
         low, high = _run_after_range(future, now_ms)

@@ -49,6 +49,8 @@ What few jobs have (extended.py); none of it is there while no job has it:
     BASE:turns:PRIORITY           zset    group with jobs in line -> its next turn
     BASE:ahead:PRIORITY           zset    group without -> its next turn, while that is ahead of the virtual time
     BASE:turn                     hash    priority -> the virtual time
+    BASE:rules                    hash    group -> GROUP_RULE; "" -> the rules of patterns (put_config.lua)
+    BASE:held:PRIORITY            zset    group that is held back -> until when its pause lasts
     BASE:tagged                   hash    id -> its tags, a line each
     BASE:tags                     zset    the jobs of each tag: tag, a zero byte, id, a byte of priority; one score
     BASE:until                    zset    id -> expires_at of all PENDING jobs that have one (and of some that were)
@@ -79,6 +81,7 @@ ROOT and, where they work on one queue, BASE as KEYS, and derive the rest: all i
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import repeat
@@ -96,11 +99,12 @@ from pinlater.backends.base import (
     SilentClaim,
     UnrenewedClaim,
 )
-from pinlater.backends.group_store import ENTERED
+from pinlater.backends.group_rules import GROUP_RULES_PREFIX, read_group_rules
+from pinlater.backends.group_store import ENTERED, HELD_AT_ONCE, WEIGHED
 from pinlater.backends.redis.key_records import CHAIN_HEAD, lua_format, show_extra
 from pinlater.backends.redis.store_version import GROUPS_VERSION, REFERENCES_VERSION
 from pinlater.backends.requests import MOST_OVERTAKEN_MS, STORED_STATES
-from pinlater.model import MAX_STATUS_CHARS, DequeuedJob, Job, JobInfo, JobState, descriptor_prefix
+from pinlater.model import MAX_STATUS_CHARS, MAX_TIME_MS, DequeuedJob, Job, JobInfo, JobState, descriptor_prefix
 from pinlater.model.body_reference import BodyReference
 from pinlater.model.status_text import CUT_MARK, MAX_WITH_MARK
 
@@ -170,6 +174,18 @@ GROUPS_MARK = "g"
 RESULT = Struct(">QQQIIB")
 """created_at, run_after, finished_at, attempts_allowed, attempts_remaining, priority; the result follows."""
 
+_GROUP_RULE = Struct(">IQ")
+"""The weight of a group, and until when it is paused."""
+
+
+def group_rule_fields(text: str) -> list[bytes]:
+    """What BASE:rules has of the text of an entry, names and values in turn, as put_config.lua makes it."""
+    rules = read_group_rules(text)
+    fields = [part for name, rule in rules.names.items() for part in (name, _GROUP_RULE.pack(*rule))]
+    patterns = [[[part.decode() for part in parts], rule.weight] for parts, rule in rules.patterns]
+    return [*fields, b"", json.dumps(patterns).encode()] if patterns else fields
+
+
 LUA_LAYOUT = {
     "HEAD": lua_format(HEAD),
     "CHANGED": lua_format(CHANGED),
@@ -193,6 +209,11 @@ LUA_LAYOUT = {
     "ACK_RESULT": lua_format(_ACK_RESULT),
     "GROUPS_MARK": GROUPS_MARK,
     "ENTERED": str(ENTERED),
+    "HELD_AT_ONCE": str(HELD_AT_ONCE),
+    "WEIGHED": str(WEIGHED),
+    "GROUP_RULE": lua_format(_GROUP_RULE),
+    "GROUP_RULES_PREFIX": GROUP_RULES_PREFIX,
+    "MAX_TIME_MS": str(MAX_TIME_MS),
     "RESULT": lua_format(RESULT),
     "RESULT_BYTES": str(RESULT.size),
     "REFERENCES_VERSION": str(REFERENCES_VERSION),

@@ -135,10 +135,10 @@ def _retry(
 def delete_jobs(
     session: Session, freed: Freed, queue: str, state: JobState, priority: int, limit: int, now_ms: int
 ) -> int:
-    queue_id, has_groups = session.queue_with_groups(queue)
+    queue_id, rules_version = session.queue_with_groups(queue)
     ends: list[End] = []
     for each in STATES_OF[state]:
-        if limit > len(ends) and (each != IN_LINE or has_groups):
+        if limit > len(ends) and (each != IN_LINE or rules_version is not None):
             rows = session.rows("oldest", (queue_id, each, priority, limit - len(ends)))
             ends += [End.of(job_id, flags, each) for job_id, flags in rows]
     return _delete(session, ends, now_ms, freed)

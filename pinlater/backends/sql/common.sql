@@ -29,17 +29,16 @@ SELECT value FROM pinlater_meta WHERE name = 'store_id'
 SELECT id FROM pinlater_queues WHERE name = ?
 
 -- name: queue_with_groups
--- With whether its jobs have groups: then the priorities of these have virtual times.
-SELECT id, (SELECT 1 FROM pinlater_virtual_times turns WHERE turns.queue_id = pinlater_queues.id LIMIT 1)
-FROM pinlater_queues WHERE name = ?
+-- NULL where its jobs have no groups, and so no virtual times; else the version of the rules for groups, '' for none.
+SELECT id, {group_rules_version} FROM pinlater_queues queue WHERE name = ?
 
 -- name: insert_jobs
 INSERT INTO pinlater_jobs ({new_job})
 VALUES
 
 -- name: ready
--- 1: the queue is there; 2: and its jobs have groups.
-SELECT 0, (SELECT CASE WHEN EXISTS (SELECT 1 FROM pinlater_virtual_times turns WHERE turns.queue_id = queue.id) THEN 2 ELSE 1 END
+-- 1: the queue is there; 2: and its jobs have groups; 3: and there are rules for these.
+SELECT 0, (SELECT CASE WHEN {group_rules_version} IS NULL THEN 1 WHEN {group_rules_version} = '' THEN 2 ELSE 3 END
     FROM pinlater_queues queue WHERE queue.name = ?)
 
 -- name: any_expired
@@ -423,8 +422,34 @@ SELECT grp, turn, waits FROM pinlater_turns WHERE queue_id = ? AND priority = ? 
 -- name: first_turns
 SELECT turn, grp FROM pinlater_turns WHERE queue_id = ? AND priority = ? AND waits = 1 ORDER BY turn, grp LIMIT ?
 
+-- name: in_turn_in_priority
+-- The jobs in line of groups that are not held back now.
+SELECT ?, COUNT(*) FROM (SELECT 1 FROM pinlater_turns turn
+    JOIN pinlater_lines line ON line.queue_id = turn.queue_id AND line.priority = turn.priority AND line.grp = turn.grp
+    WHERE turn.queue_id = (SELECT id FROM pinlater_queues WHERE name = ?) AND turn.priority = ?
+        AND turn.waits BETWEEN 1 AND ? LIMIT ?) AS eligible
+
+-- name: held_turns
+SELECT grp, turn, waits FROM pinlater_turns WHERE queue_id = ? AND priority = ? AND waits BETWEEN 2 AND ? LIMIT ?
+
+-- name: times_of_queue
+SELECT priority FROM pinlater_virtual_times WHERE queue_id = ?
+
+-- name: config_entry
+SELECT version, text, deleted_version FROM pinlater_records WHERE name = ?
+
+-- name: groups_in_priority
+-- Of groups by name, those that have jobs in line.
+SELECT grp FROM pinlater_turns WHERE queue_id = ? AND priority = ? AND grp >= ? AND waits > 0 ORDER BY grp LIMIT ?
+
+-- name: in_line_of_group
+SELECT ?, COUNT(*), MIN(run_after_ms) FROM (SELECT run_after_ms FROM pinlater_lines
+    WHERE queue_id = ? AND priority = ? AND grp = ? ORDER BY run_after_ms LIMIT ?) AS line
+
 -- name: last_past_turn
-SELECT MAX(turn) FROM pinlater_turns WHERE queue_id = ? AND priority = ? AND waits = 0
+-- Of the groups that do not wait: those without jobs, and those held back.
+SELECT MAX(turn) FROM (SELECT MAX(turn) AS turn FROM pinlater_turns WHERE queue_id = ? AND priority = ? AND waits = 0
+    UNION ALL SELECT MAX(turn) FROM pinlater_turns WHERE queue_id = ? AND priority = ? AND waits > 1) AS past
 
 -- name: past_turns
 SELECT grp FROM pinlater_turns WHERE queue_id = ? AND priority = ? AND waits = 0 AND turn <= ? ORDER BY turn, grp LIMIT ?

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from pinlater.backends.base import ConfigEntry, ConfigPage, KvEntry, Quota, StoreStatus, Tokens
+from pinlater.backends.group_rules import GROUP_RULES_PREFIX
+from pinlater.backends.sql.group_lines import take_rules
 from pinlater.backends.sql.held_references import lower_version
 from pinlater.backends.sql.schema_version import GROUPS_VERSION, LAST_VERSION, REFERENCES_VERSION, SCHEMA_VERSION
 from pinlater.backends.sql.session import Session, in_slices
@@ -119,6 +121,8 @@ def put_config(session: Session, entries: Sequence[ConfigEntry], now_ms: int) ->
             _put(session, entry, revision + place)
             if "@" not in entry.name:
                 _make_and_delete(session, entry, here, now_ms)
+            elif entry.name.startswith(GROUP_RULES_PREFIX):
+                take_rules(session, entry.name.removeprefix(GROUP_RULES_PREFIX), now_ms)
             versions[entry.name] = entry.version
     return taken
 

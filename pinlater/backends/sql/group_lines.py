@@ -3,6 +3,9 @@
 Who changes lines or turns of a priority has locked its virtual time first, behind the rows of jobs: a claim holds that
 lock and skips jobs that are locked, so it waits for nobody who waits for it. A queue has a virtual time once a job with
 a group came in; before, none of this is looked at.
+
+A group that is paused is held back by the first claim that comes to it: then no claim passes over it. It waits for its
+turn again from the end of the pause on, or from the change of its rule.
 """
 
 from __future__ import annotations
@@ -12,9 +15,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heapreplace
 from typing import NamedTuple
 
-from pinlater.backends.group_store import ENTERED, TURN
+from pinlater.backends.group_rules import GROUP_RULES_PREFIX, NO_GROUP_RULES, GroupRules, read_group_rules
+from pinlater.backends.group_store import ENTERED, HELD_AT_ONCE, MOST_COUNTED, TURN, WEIGHED, GroupCounts
 from pinlater.backends.sql.extensions import split_group
 from pinlater.backends.sql.session import Row, Session, in_slices
+from pinlater.model import MAX_TIME_MS
 
 GROUPS_PER_STATEMENT = 64
 """Lines whose first jobs are read at once."""
@@ -42,9 +47,10 @@ class Turns:
     `candidates` may be asked again for more; `serve` is told what was handed out.
     """
 
-    def __init__(self, session: Session, queue_id: int, *, looks: bool = False) -> None:
+    def __init__(self, session: Session, queue_id: int, rules: GroupRules, *, looks: bool = False) -> None:
         self._session = session
         self._queue_id = queue_id
+        self._rules = rules
         self._looks = looks
         self._times: dict[int, float] = {}
         """The virtual time of each priority, locked."""
@@ -62,7 +68,7 @@ class Turns:
             left = limit - len(found)
             if left <= 0:
                 break
-            ids = self._pick(priority, left)
+            ids = self._pick(priority, left, now_ms)
             statement = "candidates_in_line" if self._looks else "claim_in_line"
             rows = {row[0]: row for row in session.rows_of(statement, (), sorted(ids))}
             found += [rows[job_id] for job_id in ids if job_id in rows]
@@ -76,6 +82,9 @@ class Turns:
         if not priorities:
             return
         self._times |= lock_times(session, queue_id, priorities)
+        if self._rules.any_paused:
+            for priority in self._times.keys() & set(priorities):
+                _free_held(session, queue_id, priority, self._rules, self._times[priority], now_ms, until_ms=now_ms)
         for priority in priorities:
             rows = session.rows("due_jobs", (queue_id, priority, now_ms, ENTERED))
             if rows:
@@ -85,30 +94,62 @@ class Turns:
                 session.run_of("into_line", (), sorted(each.job_id for each in entries))
                 enter(session, queue_id, priority, entries, self._times[priority])
 
-    def _pick(self, priority: int, limit: int) -> list[int]:
+    def _pick(self, priority: int, limit: int, now_ms: int) -> list[int]:
         """Up to `limit` jobs of a priority, by the turns of their groups."""
-        rows = self._session.rows("first_turns", (self._queue_id, priority, limit))
-        groups = [(turn, bytes(group)) for turn, group in rows]
-        lines = self._first_in_lines(priority, _wanted(groups, limit))
+        groups = self._next_groups(priority, limit, now_ms)
+        unread = {group: _Line(turn, (), True) for turn, group in groups}
+        lines = unread | self._first_in_lines(priority, self._wanted(groups, limit))
         picked: list[int] = []
         places = dict.fromkeys(lines, 0)
-        heap = [each for each in groups if each[1] in lines]
+        heap = groups
         heapify(heap)
         while heap and len(picked) < limit:
             turn, group = heap[0]
             line, place = lines[group], places[group]
             if place == len(line.jobs):
-                if not line.has_more:
+                more = {group: (line.turn, place + limit - len(picked))} if line.has_more else {}
+                lines |= self._first_in_lines(priority, more)
+                line = lines[group]
+                if place == len(line.jobs):
                     heappop(heap)
                     continue
-                more = self._first_in_lines(priority, {group: (line.turn, place + limit - len(picked))})
-                line = lines[group] = more[group]
             picked.append(line.jobs[place])
             self._picked[line.jobs[place]] = priority, group, turn
             places[group] = place + 1
-            heapreplace(heap, (turn + TURN, group))
+            heapreplace(heap, (turn + self._stride(group), group))
         self._lines |= {(priority, group): line for group, line in lines.items()}
         return picked
+
+    def _next_groups(self, priority: int, limit: int, now_ms: int) -> list[tuple[float, bytes]]:
+        """The first groups that may run, by turn; those that are paused are held back from now on."""
+        session, which, wanted = self._session, (self._queue_id, priority), limit
+        while True:
+            groups = [(turn, bytes(group)) for turn, group in session.rows("first_turns", (*which, wanted))]
+            if not self._rules.any_paused:
+                return groups
+            until = {group: self._rules.of(group).paused_until_ms for _, group in groups}
+            paused = {group: until_ms for group, until_ms in until.items() if until_ms > now_ms}
+            if not paused or (self._looks and (len(groups) < wanted or wanted - len(paused) >= limit)):
+                return [each for each in groups if each[1] not in paused][:limit]
+            if self._looks:
+                wanted += len(paused)
+            else:
+                held = [(*which, group, turn, paused[group]) for turn, group in groups if group in paused]
+                session.put("put_turns", held[:HELD_AT_ONCE])
+
+    def _stride(self, group: bytes) -> float:
+        return TURN / self._rules.of(group).weight
+
+    def _wanted(self, groups: Sequence[tuple[float, bytes]], limit: int) -> dict[bytes, tuple[float, int]]:
+        """How many jobs each group would have of so many, if no line ended; with its turn. Groups come by turn."""
+        wanted: dict[bytes, tuple[float, int]] = {}
+        turns = {group: turn for turn, group in groups}
+        heap = list(groups)
+        for _ in range(limit if heap else 0):
+            turn, group = heap[0]
+            wanted[group] = turns[group], wanted.get(group, (0.0, 0))[1] + 1
+            heapreplace(heap, (turn + self._stride(group), group))
+        return wanted
 
     def _first_in_lines(self, priority: int, wanted: Mapping[bytes, tuple[float, int]]) -> dict[bytes, _Line]:
         """The lines of groups, by turn and number of jobs; of each one more is read, to know whether there are more."""
@@ -138,7 +179,7 @@ class Turns:
             for group, count in sorted(counts.items()):
                 line = self._lines[priority, group]
                 waits = line.has_more or any(job_id not in ids for job_id in line.jobs)
-                turns.append((queue_id, priority, group, line.turn + count * TURN, int(waits)))
+                turns.append((queue_id, priority, group, line.turn + count * self._stride(group), int(waits)))
             session.put("put_turns", turns)
             self._move_on(priority, last[priority], 2 * len(ids), may_be_empty=not all(row[4] for row in turns))
 
@@ -148,7 +189,7 @@ class Turns:
         """
         session, which = self._session, (self._queue_id, priority)
         if may_be_empty and not session.rows("first_turns", (*which, 1)):
-            time = max(time, session.rows("last_past_turn", which)[0][0] or 0.0)
+            time = max(time, session.rows("last_past_turn", (*which, *which))[0][0] or 0.0)
         session.run("set_virtual_time", (time, *which))
         past = [bytes(group) for (group,) in session.rows("past_turns", (*which, time, limit))]
         session.run_in("remove_turns", which, past)
@@ -156,18 +197,6 @@ class Turns:
 
 def _group_in(keys: bytes | None) -> bytes:
     return b"" if keys is None else split_group(bytes(keys))[0]
-
-
-def _wanted(groups: Sequence[tuple[float, bytes]], limit: int) -> dict[bytes, tuple[float, int]]:
-    """How many jobs each group would have of so many, if no line ended; with its turn. Groups come by turn."""
-    wanted: dict[bytes, tuple[float, int]] = {}
-    turns = {group: turn for turn, group in groups}
-    heap = list(groups)
-    for _ in range(limit if heap else 0):
-        turn, group = heap[0]
-        wanted[group] = turns[group], wanted.get(group, (0.0, 0))[1] + 1
-        heapreplace(heap, (turn + TURN, group))
-    return wanted
 
 
 def first_in_lines(
@@ -238,10 +267,10 @@ def put_back(session: Session, ids: Sequence[int]) -> None:
     session.run_of("free_waiting", (), sorted(ids))
 
 
-def give_turns_back(session: Session, groups: Iterable[tuple[int, int, bytes]]) -> None:
+def give_turns_back(session: Session, rules: GroupRules, groups: Iterable[tuple[int, int, bytes]]) -> None:
     """Jobs that were handed out are requeued: their groups, by queue id and priority, are not charged for them."""
     for queue_id, priority, group in sorted(groups):
-        session.run("give_turn_back", (TURN, queue_id, priority, group))
+        session.run("give_turn_back", (TURN / rules.of(group).weight, queue_id, priority, group))
 
 
 def forget(session: Session, queue_id: int, limit: int) -> bool:
@@ -255,3 +284,87 @@ def forget(session: Session, queue_id: int, limit: int) -> bool:
     if len(rows) < limit:
         session.run("forget_virtual_times", (queue_id,))
     return len(rows) < limit
+
+
+# -- rules -------------------------------------------------------------------------------------------------------------
+
+_READ: dict[str, GroupRules] = {}
+"""The rules that were read before, by their versions, which no two changes have alike."""
+
+_MOST_READ = 256
+
+
+def rules_of(session: Session, queue: str, version: str | None) -> GroupRules:
+    """The rules for the groups of a queue, of this version, as `Session.queue_with_groups` gives it, or a later one."""
+    if not version:
+        return NO_GROUP_RULES
+    rules = _READ.get(version)
+    if rules is None:
+        version, text, _ = session.rows("config_entry", (GROUP_RULES_PREFIX + queue,))[0]
+        if len(_READ) >= _MOST_READ:
+            _READ.clear()
+        rules = _READ[version] = read_group_rules(text)
+    return rules
+
+
+def sums_of_weights(session: Session, queue: str, priorities: Sequence[int]) -> dict[int, int]:
+    """The weights of the groups that wait for their turns, up to WEIGHED of them, by priority."""
+    queue_id, version = session.queue_with_groups(queue)
+    rules = rules_of(session, queue, version)
+    return {
+        priority: sum(
+            rules.of(bytes(group)).weight for _, group in session.rows("first_turns", (queue_id, priority, WEIGHED))
+        )
+        for priority in priorities
+    }
+
+
+def take_rules(session: Session, queue: str, now_ms: int) -> None:
+    """The rules of this queue have changed: groups that are paused no more wait for their turns again."""
+    queue_ids = session.rows("queue_id", (queue,))
+    if not queue_ids:
+        return
+    ((queue_id,),) = queue_ids
+    _, version = session.queue_with_groups(queue)
+    rules = rules_of(session, queue, version)
+    priorities = [priority for (priority,) in session.rows("times_of_queue", (queue_id,))]
+    for priority, time in lock_times(session, queue_id, priorities).items():
+        _free_held(session, queue_id, priority, rules, time, now_ms, until_ms=MAX_TIME_MS)
+
+
+def _free_held(
+    session: Session, queue_id: int, priority: int, rules: GroupRules, time: float, now_ms: int, *, until_ms: int
+) -> None:
+    """Groups of one priority that were held until then, and are paused no more, have their next turns now, or later
+    where they had turns ahead.
+    """
+    rows = session.rows("held_turns", (queue_id, priority, until_ms, MAX_TIME_MS))
+    freed = [
+        (queue_id, priority, bytes(group), max(turn, time), 1)
+        for group, turn, _ in rows
+        if rules.of(bytes(group)).paused_until_ms <= now_ms
+    ]
+    session.put("put_turns", freed)
+
+
+def list_groups(
+    session: Session, queue: str, priorities: Sequence[int], first: str, limit: int
+) -> dict[str, GroupCounts]:
+    """The names of each priority come by themselves, and the first of all of them count."""
+    queue_id, rules_version = session.queue_with_groups(queue)
+    if rules_version is None:
+        return {}
+    names = {
+        bytes(group)
+        for priority in priorities
+        for (group,) in session.rows("groups_in_priority", (queue_id, priority, first.encode(), limit))
+    }
+    found: dict[str, GroupCounts] = {}
+    for name in sorted(names)[:limit]:
+        text = "\nUNION ALL\n".join([session.statements["in_line_of_group"]] * len(priorities))
+        values = [value for each in priorities for value in (each, queue_id, each, name, MOST_COUNTED)]
+        session.cursor.execute(text, values)
+        rows = [row[1:] for row in session.cursor.fetchall() if row[1]]
+        if rows:
+            found[name.decode()] = GroupCounts(sum(ready for ready, _ in rows), min(oldest_ms for _, oldest_ms in rows))
+    return found

@@ -224,7 +224,7 @@ CREATE TABLE IF NOT EXISTS pinlater_turns (
     priority TINYINT UNSIGNED NOT NULL,
     grp VARBINARY(255) NOT NULL,
     turn DOUBLE NOT NULL,
-    waits TINYINT NOT NULL,
+    waits BIGINT NOT NULL,
     PRIMARY KEY (queue_id, priority, grp),
     KEY pinlater_turns_order (queue_id, priority, waits, turn, grp)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
@@ -322,7 +322,7 @@ SELECT id FROM pinlater_queues WHERE name = %s LOCK IN SHARE MODE
 
 -- name: queue_id_if_eligible
 -- Before a transaction is begun: an empty queue costs this one look. NULL: its jobs have no groups; nothing eligible.
-SELECT queue.id, (SELECT 1 FROM pinlater_virtual_times turns WHERE turns.queue_id = queue.id LIMIT 1),
+SELECT queue.id, {group_rules_version},
     (SELECT 1 FROM pinlater_jobs job FORCE INDEX (pinlater_jobs_order)
     WHERE job.queue_id = queue.id AND job.state = 0 AND job.priority IN %s AND job.run_after_ms <= %s LIMIT 1)
 FROM pinlater_queues queue WHERE queue.name = %s
@@ -346,9 +346,11 @@ SELECT %s, COUNT(*) FROM (SELECT 1 FROM pinlater_jobs FORCE INDEX (pinlater_jobs
         AND state = 0 AND priority = %s AND run_after_ms <= %s LIMIT %s) AS eligible
 
 -- name: in_line_in_priority
--- With how many groups have jobs in line.
+-- With how many groups wait for turns, and 1 where some are held back.
 SELECT %s, (SELECT COUNT(*) FROM (SELECT 1 FROM pinlater_turns
     WHERE queue_id = (SELECT id FROM pinlater_queues WHERE name = %s) AND priority = %s AND waits = 1 LIMIT %s) AS waiting),
+    (SELECT 1 FROM pinlater_turns
+    WHERE queue_id = (SELECT id FROM pinlater_queues WHERE name = %s) AND priority = %s AND waits > 1 LIMIT 1),
     COUNT(*) FROM (SELECT 1 FROM pinlater_jobs FORCE INDEX (pinlater_jobs_order)
     WHERE queue_id = (SELECT id FROM pinlater_queues WHERE name = %s) AND state = 8 AND priority = %s LIMIT %s) AS eligible
 

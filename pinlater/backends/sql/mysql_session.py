@@ -73,13 +73,13 @@ class MysqlSession(Session):
 
     def queue_for_claim(
         self, queue: str, requests: Sequence[ClaimRequest], now_ms: int
-    ) -> tuple[int | None, int | None]:
+    ) -> tuple[int | None, str | None]:
         priorities = {priority for request in requests for priority in request.priorities}
         rows = self.rows("queue_id_if_eligible", (tuple(priorities or {0}), now_ms, queue))
         if not rows:
             raise QueueNotFound.of(queue)
-        queue_id, has_groups, eligible = rows[0]
-        return (queue_id if eligible or has_groups else None), has_groups
+        queue_id, rules_version, eligible = rows[0]
+        return (queue_id if eligible or rules_version is not None else None), rules_version
 
     def allocate_ids(self, count: int, floor: int) -> int:
         self.run("allocate_ids", (floor, count))

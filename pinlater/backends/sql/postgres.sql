@@ -229,7 +229,7 @@ CREATE TABLE IF NOT EXISTS pinlater_turns (
     priority SMALLINT NOT NULL,
     grp BYTEA NOT NULL,
     turn DOUBLE PRECISION NOT NULL,
-    waits SMALLINT NOT NULL,
+    waits BIGINT NOT NULL,
     PRIMARY KEY (queue_id, priority, grp)
 ) WITH ({queue_storage});
 CREATE INDEX IF NOT EXISTS pinlater_turns_order ON pinlater_turns (queue_id, priority, waits, turn, grp);
@@ -339,9 +339,11 @@ SELECT %s, COUNT(*) FROM (SELECT 1 FROM pinlater_jobs
         AND state = 0 AND priority = %s AND run_after_ms <= %s AND run_after_ms >= %s LIMIT %s) AS eligible
 
 -- name: in_line_in_priority
--- With how many groups have jobs in line.
+-- With how many groups wait for turns, and 1 where some are held back.
 SELECT %s, (SELECT COUNT(*) FROM (SELECT 1 FROM pinlater_turns
     WHERE queue_id = (SELECT id FROM pinlater_queues WHERE name = %s) AND priority = %s AND waits = 1 LIMIT %s) AS waiting),
+    (SELECT 1 FROM pinlater_turns
+    WHERE queue_id = (SELECT id FROM pinlater_queues WHERE name = %s) AND priority = %s AND waits > 1 LIMIT 1),
     COUNT(*) FROM (SELECT 1 FROM pinlater_jobs
     WHERE queue_id = (SELECT id FROM pinlater_queues WHERE name = %s) AND state = 8 AND priority = %s LIMIT %s) AS eligible
 

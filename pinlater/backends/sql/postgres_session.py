@@ -241,11 +241,11 @@ class PostgresSession(Session):
 
     def queue_for_claim(
         self, queue: str, requests: Sequence[ClaimRequest], now_ms: int
-    ) -> tuple[int | None, int | None]:
-        queue_id, has_groups = super().queue_for_claim(queue, requests, now_ms)
+    ) -> tuple[int | None, str | None]:
+        queue_id, rules_version = super().queue_for_claim(queue, requests, now_ms)
         if self._marks and queue_id is not None:
             self._marks.named(queue, queue_id)
-        return queue_id, has_groups
+        return queue_id, rules_version
 
     def begins_ms(self, queue: str, priority: int) -> tuple[int, ...]:
         return (self._marks.begins_of_name_ms(queue, priority),)

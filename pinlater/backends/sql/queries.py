@@ -155,12 +155,12 @@ def _bounds(future: bool, now_ms: int) -> tuple[int, int]:
 
 def count(session: Session, queue: str, state: JobState, priorities: Sequence[int], future: bool, now_ms: int) -> int:
     session.snapshot()
-    queue_id, has_groups = session.queue_with_groups(queue)
+    queue_id, rules_version = session.queue_with_groups(queue)
     between = _bounds(future, now_ms)
     return sum(
         int(session.rows("count_between", (queue_id, each, priority, *between))[0][0])
         for each in STATES_OF[state]
-        if each != IN_LINE or has_groups
+        if each != IN_LINE or rules_version is not None
         for priority in priorities
     )
 
@@ -168,7 +168,7 @@ def count(session: Session, queue: str, state: JobState, priorities: Sequence[in
 def scan(session: Session, queue: str, request: ScanRequest, now_ms: int) -> list[JobInfo]:
     """The places in each priority, merged; only then the rows, and the bodies that fit."""
     session.snapshot()
-    queue_id, has_groups = session.queue_with_groups(queue)
+    queue_id, rules_version = session.queue_with_groups(queue)
     bounds = _bounds(request.future, now_ms)
     if request.tag:
         ids = _tagged(session, queue_id, request, bounds)
@@ -176,7 +176,7 @@ def scan(session: Session, queue: str, request: ScanRequest, now_ms: int) -> lis
         places = [
             _places(session, (queue_id, int(state), priority), bounds, request.after, request.limit)
             for state in request.states
-            if state != IN_LINE or has_groups
+            if state != IN_LINE or rules_version is not None
             for priority in request.priorities
         ]
         ids = [job_id for _, job_id in islice(merge(*places), request.limit)]

@@ -15,6 +15,7 @@ from pinlater.backends.base import (
     JobKey,
     UnrenewedClaim,
 )
+from pinlater.backends.group_rules import GroupRules
 from pinlater.backends.group_store import ReadyCounts
 from pinlater.backends.sql.attempts import EXTENDED as FLAGS
 from pinlater.backends.sql.attempts import (
@@ -30,7 +31,7 @@ from pinlater.backends.sql.attempts import (
 from pinlater.backends.sql.chains import Freed
 from pinlater.backends.sql.coordination import room_for_claims
 from pinlater.backends.sql.extensions import extensions
-from pinlater.backends.sql.group_lines import Turns, give_turns_back, leave
+from pinlater.backends.sql.group_lines import Turns, give_turns_back, leave, rules_of, sums_of_weights
 from pinlater.backends.sql.held_references import hold
 from pinlater.backends.sql.records import (
     CANDIDATE,
@@ -119,7 +120,7 @@ def count_ready(session: Session, queue: str, priorities: Sequence[int], limit: 
     counts: dict[int, int] = dict(session.cursor.fetchall())
     if not counts[0]:
         raise QueueNotFound.of(queue)
-    has_groups = counts[0] == HAS_GROUPS
+    has_groups, has_rules = counts[0] >= HAS_GROUPS, counts[0] > HAS_GROUPS
     if not (counts[ANY_EXPIRED] or has_groups):
         return [counts[priority] for priority in priorities]
     expired: dict[int, int] = dict(session.rows("expired_ready", (now_ms, queue, now_ms)))
@@ -130,16 +131,23 @@ def count_ready(session: Session, queue: str, priorities: Sequence[int], limit: 
     groups: dict[int, int] = {}
     if has_groups and priorities:
         text = "\nUNION ALL\n".join([session.statements["in_line_in_priority"]] * len(priorities))
-        values = [value for each in priorities for value in (each, queue, each, limit, queue, each, behind)]
+        of_priorities = ((each, queue, each, limit, queue, each, queue, each, behind) for each in priorities)
+        values = [value for some in of_priorities for value in some]
         session.cursor.execute(text, values)
-        for priority, groups[priority], count in session.cursor.fetchall():
+        in_line = session.cursor.fetchall()
+        some_held = [priority for priority, _, is_held, _ in in_line if is_held]
+        for priority, groups[priority], _, count in in_line:
+            if priority in some_held:
+                ((_, count),) = session.rows("in_turn_in_priority", (priority, queue, priority, now_ms, behind))
             counts[priority] += count
+    if has_rules:
+        groups = sums_of_weights(session, queue, priorities)
     ready = [min(limit, max(0, counts[priority] - expired.get(priority, 0))) for priority in priorities]
     return ReadyCounts(ready, [groups[priority] for priority in priorities]) if groups else ready
 
 
 HAS_GROUPS = 2
-"""What the count of the queue itself says where its jobs have groups."""
+"""What the count of the queue itself says where its jobs have groups; more: there are rules for these."""
 
 ANY_EXPIRED = -1
 """What the count of expired jobs stands under, beside those of priorities."""
@@ -183,12 +191,13 @@ def claim(
     session: Session, queue: str, requests: Sequence[ClaimRequest], now_ms: int, enforce_quota: bool
 ) -> list[list[DequeuedJob]]:
     """Requests for the same priorities, which joined calls mostly are, share a select."""
-    queue_id, has_groups = session.queue_for_claim(queue, requests, now_ms)
+    queue_id, rules_version = session.queue_for_claim(queue, requests, now_ms)
     room = room_for_claims(session, queue_id) if enforce_quota and queue_id is not None else NO_CAP
     if queue_id is None or room == 0:
         return [[] for _ in requests]
     handed_out: list[list[DequeuedJob]] = []
-    turns = Turns(session, queue_id) if has_groups else None
+    has_groups = rules_version is not None
+    turns = Turns(session, queue_id, rules_of(session, queue, rules_version)) if has_groups else None
     for group in _alike(requests):
         batches = _batches(session, queue_id, group, now_ms, room, turns)
         if turns is not None:
@@ -365,11 +374,12 @@ def claim_listed(
     session: Session, queue: str, jobs: Sequence[JobKey], request: ClaimRequest, now_ms: int, enforce_quota: bool
 ) -> list[ClaimAnswer]:
     """The jobs are locked before the quota, as by acks with a claim: else the two could wait for each other."""
-    queue_id = session.queue_id(queue)
+    queue_id, rules_version = session.queue_with_groups(queue)
     rows = {row[0]: row for row in session.rows_of("listed", (queue_id,), sorted({job.id for job in jobs}))}
     states = {job_id: row[-1] for job_id, row in rows.items()}
     room = room_for_claims(session, queue_id) if enforce_quota else NO_CAP
     alive = {row[0] for row in _without_expired(session, list(rows.values()), now_ms)}
+    paused = _paused_jobs(session, rows, rules_of(session, queue, rules_version), now_ms)
     room_bytes = min(request.max_bytes, SLICE_BYTES)
     outcomes: list[ClaimOutcome] = []
     batch: list[Row] = []
@@ -385,7 +395,7 @@ def claim_listed(
             outcome = ClaimOutcome.BEHIND
         elif row[2] > now_ms:
             outcome = ClaimOutcome.NOT_DUE
-        elif len(batch) >= room:
+        elif len(batch) >= room or job.id in paused:
             outcome = ClaimOutcome.LIMITED
         else:
             outcome = ClaimOutcome.CLAIMED
@@ -404,6 +414,15 @@ def claim_listed(
     return [ClaimAnswer(each, next(given) if each is ClaimOutcome.CLAIMED else None) for each in outcomes]
 
 
+def _paused_jobs(session: Session, rows: Mapping[int, Row], rules: GroupRules, now_ms: int) -> set[int]:
+    """Those of the jobs whose groups are paused now."""
+    if not rules.any_paused:
+        return set()
+    some = [job_id for job_id, row in rows.items() if row[EXTENDED] and row[EXTENDED] & SHOWN]
+    known = extensions(session, some).values() if some else ()
+    return {each.job_id for each in known if rules.of(each.keys.group).paused_until_ms > now_ms}
+
+
 _NO_ROW = (None,)
 (_IN_PROGRESS,) = STATES_OF[JobState.IN_PROGRESS]
 _NOT_PENDING = {None: ClaimOutcome.NOT_FOUND, _IN_PROGRESS: ClaimOutcome.IN_PROGRESS}
@@ -414,8 +433,9 @@ def peek(
     session: Session, queue: str, priorities: Sequence[int], limit: int, max_bytes: int, now_ms: int
 ) -> list[DequeuedJob]:
     request = ClaimRequest("", limit, priorities, 0, max_bytes)
-    queue_id, has_groups = session.queue_with_groups(queue)
-    turns = Turns(session, queue_id, looks=True) if has_groups else None
+    queue_id, rules_version = session.queue_with_groups(queue)
+    has_groups = rules_version is not None
+    turns = Turns(session, queue_id, rules_of(session, queue, rules_version), looks=True) if has_groups else None
     (rows,) = _batches(session, queue_id, [request], now_ms, turns=turns)
     large = _large_bodies(session, rows)
     descriptors = Descriptors(queue, session.shard_id)
@@ -423,17 +443,18 @@ def peek(
 
 
 def requeue(session: Session, freed: Freed, queue: str, claims: Sequence[ClaimKey], now_ms: int) -> int:
-    return _requeue(session, claims_standing(session, queue, claims).values(), now_ms, freed)
+    return _requeue(session, queue, claims_standing(session, queue, claims).values(), now_ms, freed)
 
 
-def _requeue(session: Session, rows: Collection[Row], now_ms: int, freed: Freed) -> int:
+def _requeue(session: Session, queue: str, rows: Collection[Row], now_ms: int, freed: Freed) -> int:
     """As `to_pending`; the turns of the jobs' groups go back."""
     some = [row[ID] for row in rows if row[FLAGS] and row[FLAGS] & SHOWN]
     known = extensions(session, some).values() if some else ()
     priorities = {row[ID]: row[PRIORITY] for row in rows}
-    give_turns_back(
-        session, [(each.queue_id, priorities[each.job_id], each.keys.group) for each in known if each.keys.group]
-    )
+    groups = [(each.queue_id, priorities[each.job_id], each.keys.group) for each in known if each.keys.group]
+    if groups:
+        _, rules_version = session.queue_with_groups(queue)
+        give_turns_back(session, rules_of(session, queue, rules_version), groups)
     return to_pending(session, rows, now_ms, freed)
 
 
@@ -453,4 +474,4 @@ def requeue_undelivered(
         if times <= UNDELIVERED_IN_A_ROW:
             session.run("put_undelivered", (job_id, times, *now))
             back.append(job_id)
-    return _requeue(session, [fresh[job_id] for job_id in back], now_ms, freed)
+    return _requeue(session, queue, [fresh[job_id] for job_id in back], now_ms, freed)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
 
+from pinlater.backends.group_rules import GROUP_RULES_PREFIX
 from pinlater.backends.requests import LIVE_STATES, STORED_STATES, StoredState
 from pinlater.backends.sql.schema_version import (
     EXTENDED_VERSION,
@@ -184,7 +185,18 @@ def _rows(file_name: str) -> dict[str, str]:
         "new_job_row": f"({', '.join([new.get(column, number) for column in NEW_JOB])})",
         "new_extended_job_row": f"({', '.join([extended.get(column, number) for column in new_extended])})",
         "copied_job": ", ".join([copied.get(column, column) for column in NEW_JOB]),
+        "group_rules_version": _GROUP_RULES_VERSION.format(_GROUP_RULES_NAME[file_name]),
     }
+
+
+_GROUP_RULES_NAME = dict.fromkeys(("sqlite.sql", "postgres.sql"), f"'{GROUP_RULES_PREFIX}' || queue.name") | {
+    "mysql.sql": f"CONCAT('{GROUP_RULES_PREFIX}', queue.name)"
+}
+_GROUP_RULES_VERSION = """(SELECT COALESCE((SELECT rules.version FROM pinlater_records rules
+    WHERE rules.name = {} AND rules.version >
+        COALESCE((SELECT deleted_version FROM pinlater_records WHERE pinlater_records.name = queue.name), '')), '')
+    FROM pinlater_virtual_times turns WHERE turns.queue_id = queue.id LIMIT 1)"""
+"""Of what an earlier queue of the name had for rules nothing counts."""
 
 
 def parts(statement: str) -> list[str]:

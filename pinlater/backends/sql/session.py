@@ -72,17 +72,19 @@ class Session(ABC):
 
     def queue_for_claim(
         self, queue: str, requests: Sequence[ClaimRequest], now_ms: int
-    ) -> tuple[int | None, int | None]:
+    ) -> tuple[int | None, str | None]:
         """As `queue_with_groups`; a subclass may give None for the id of a queue that has nothing eligible."""
         return self.queue_with_groups(queue)
 
-    def queue_with_groups(self, queue: str) -> tuple[int, int | None]:
-        """The queue's id, and whether its jobs have groups. QueueNotFound."""
+    def queue_with_groups(self, queue: str) -> tuple[int, str | None]:
+        """The queue's id, and where its jobs have groups the version of the rules for these, "" for none.
+        QueueNotFound.
+        """
         rows = self.rows("queue_with_groups", (queue,))
         if not rows:
             raise QueueNotFound.of(queue)
-        queue_id, has_groups = rows[0]
-        return queue_id, has_groups
+        queue_id, rules_version = rows[0]
+        return queue_id, rules_version
 
     def remove(self, ids: Sequence[int]) -> int:
         """Remove jobs that this transaction has locked, with their links; how many."""

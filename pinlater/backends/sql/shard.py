@@ -28,6 +28,7 @@ from pinlater.backends.sql import (
     chains,
     coordination,
     dead_letters,
+    group_lines,
     held_references,
     key_entries,
     keyed_jobs,
@@ -235,6 +236,10 @@ class SqlShard(Shard, ABC):
     has_chains = _reads(chains.has_chains)
     list_barriers = _reads(chains.list_barriers)
     lift_barriers = _writes(chains.lift_barriers)
+
+    # -- groups ------------------------------------------------------------------------------------------------------
+
+    list_groups = _reads(group_lines.list_groups)
 
     # -- references to bodies ------------------------------------------------------------------------------------------
 

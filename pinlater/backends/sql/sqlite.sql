@@ -214,7 +214,7 @@ CREATE TABLE IF NOT EXISTS pinlater_dropped (
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS pinlater_dropped_spots ON pinlater_dropped (spot);
 -- Groups (group_lines.py): the lines in which due jobs wait, the turns of groups, and the virtual time of each priority.
--- `waits`: whether the group has a job in line.
+-- `waits`: 0: the group has no job in line; 1: it waits for its turn; else it is held back, until that time.
 CREATE TABLE IF NOT EXISTS pinlater_lines (
     job_id INTEGER PRIMARY KEY,
     queue_id INTEGER NOT NULL,
@@ -322,9 +322,11 @@ SELECT ?, COUNT(*) FROM (SELECT 1 FROM pinlater_jobs
         AND state = 0 AND priority = ? AND run_after_ms <= ? LIMIT ?)
 
 -- name: in_line_in_priority
--- With how many groups have jobs in line.
+-- With how many groups wait for turns, and 1 where some are held back.
 SELECT ?, (SELECT COUNT(*) FROM (SELECT 1 FROM pinlater_turns
     WHERE queue_id = (SELECT id FROM pinlater_queues WHERE name = ?) AND priority = ? AND waits = 1 LIMIT ?)),
+    (SELECT 1 FROM pinlater_turns
+    WHERE queue_id = (SELECT id FROM pinlater_queues WHERE name = ?) AND priority = ? AND waits > 1 LIMIT 1),
     COUNT(*) FROM (SELECT 1 FROM pinlater_jobs
     WHERE queue_id = (SELECT id FROM pinlater_queues WHERE name = ?) AND state = 8 AND priority = ? LIMIT ?)
 

@@ -67,6 +67,9 @@ class Homes(Protocol):
     def check_jobs(self, jobs: Sequence[ExtendedJob | ScheduleChange]) -> None:
         """TagsNotYet, GroupsNotYet: a live process of the cluster does not know what one of them has."""
 
+    def check_groups(self) -> None:
+        """GroupsNotYet: a live process of the cluster does not know groups."""
+
     def check_replace_rules(self) -> None:
         """ReplaceRulesNotYet: a live process of the cluster does not know successors."""
 
@@ -97,6 +100,8 @@ class FixedHomes:
     def check(self) -> None: ...
 
     def check_jobs(self, jobs: Sequence[ExtendedJob | ScheduleChange]) -> None: ...
+
+    def check_groups(self) -> None: ...
 
     def check_replace_rules(self) -> None: ...
 

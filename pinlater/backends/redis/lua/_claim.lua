@@ -49,7 +49,7 @@ local function claim(root, base, queue, now, within_quota, at, queue_entry)
     while taken < left and room >= 0 do
       local page = math.min(PAGE, left - taken)
       local ids, scores, picked, turns
-      if lines then ids, scores, picked, turns = lines.first(priority, page) else ids, scores = eligible(pending, page, now) end
+      if lines then ids, scores, picked, turns = lines.first(priority, page, now) else ids, scores = eligible(pending, page, now) end
       local n = #ids
       if n == 0 then break end
       local at_end = n < page

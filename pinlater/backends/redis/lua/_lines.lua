@@ -3,11 +3,13 @@
 -- BASE:turns:PRIORITY  the groups that have jobs in line, by their next turns; BASE:ahead:PRIORITY those that have none any
 --                      more, and turns ahead of the virtual time
 -- BASE:turn            the virtual time, by priority
+-- BASE:rules           of a group by name its weight and until when it is paused (group_rules.py); '' has the patterns
+-- BASE:held:PRIORITY   the groups that are held back since they are paused, until then; BASE:ahead has their turns
 -- The entry of a queue with groups in ROOT:queues ends with $GROUPS_MARK.
 -- The functions are made only where a queue has groups: to make a function costs every call.
 local function lines_of(base)
   local call, L = redis.call, {}
-  local ENTERED = $ENTERED
+  local ENTERED, HELD_AT_ONCE = $ENTERED, $HELD_AT_ONCE
 
   local function exact(number) return string.format('%.17g', number) end
   local function member(group, run_after, id) return group .. '\0' .. pack('>I8', tonumber(run_after)) .. id end
@@ -16,6 +18,68 @@ local function lines_of(base)
   local function line(priority, group, from, count)
     local key = base .. ':lines:' .. priority
     return call('ZRANGEBYLEX', key, '[' .. group .. '\0', '(' .. group .. '\1', 'LIMIT', from, count)
+  end
+
+  -- What counts for a group: its weight, and until when it is paused; 0: it is not.
+  local patterns
+  local function fits(parts, group)
+    local at, last, stop = #parts[1], parts[#parts], #group - #parts[#parts]
+    if sub(group, 1, at) ~= parts[1] or sub(group, stop + 1) ~= last then return false end
+    for i = 2, #parts - 1 do
+      local _, found = string.find(sub(group, 1, math.max(0, stop)), parts[i], at + 1, true)
+      if not found then return false end
+      at = found
+    end
+    return at <= stop
+  end
+  local function rule(group, text)
+    if text then return unpack_record($GROUP_RULE, text) end
+    patterns = patterns or cjson.decode(call('HGET', base .. ':rules', '') or '[]')
+    for _, each in ipairs(patterns) do
+      if fits(each[1], group) then return each[2], 0 end
+    end
+    return 1, 0
+  end
+
+  -- These groups have jobs in line: they wait for their turns, but for those that do already, and those held back.
+  local function wait(priority, groups)
+    local turns, ahead, held, time = base .. ':turns:' .. priority, base .. ':ahead:' .. priority, base .. ':held:' .. priority, nil
+    local any_held = call('EXISTS', held) == 1
+    for _, group in ipairs(groups) do
+      if not call('ZSCORE', turns, group) and not (any_held and call('ZSCORE', held, group)) then
+        time = time or tonumber(call('HGET', base .. ':turn', priority) or 0)
+        local turn = call('ZSCORE', ahead, group)
+        if turn then call('ZREM', ahead, group) end
+        call('ZADD', turns, exact(math.max(time, tonumber(turn or 0))), group)
+      end
+    end
+  end
+
+  -- The weights of the groups of a priority that wait for their turns, up to WEIGHED of them, in one sum.
+  function L.weights(priority)
+    local turns, rules_key = base .. ':turns:' .. priority, base .. ':rules'
+    if call('EXISTS', rules_key) == 0 then return call('ZCARD', turns) end
+    local names, sum = call('ZRANGE', turns, 0, $WEIGHED - 1), 0
+    for i, text in ipairs(read('HMGET', rules_key, names)) do sum = sum + rule(names[i], text) end
+    return sum
+  end
+
+  -- Groups that were held back, and are no more, wait for their turns again where they have jobs.
+  function L.free(priority, groups)
+    write('ZREM', base .. ':held:' .. priority, groups)
+    local waiting = {}
+    for _, group in ipairs(groups) do
+      if line(priority, group, 0, 1)[1] then waiting[#waiting + 1] = group end
+    end
+    wait(priority, waiting)
+  end
+
+  -- Whether the group of this job is paused.
+  function L.is_paused(record, now)
+    if call('EXISTS', base .. ':rules') == 0 then return false end
+    local group = L.group_in(record)
+    local _, until_ms = rule(group, call('HGET', base .. ':rules', group))
+    return until_ms > now
   end
 
   -- The group of a job, by its extra record, if it has one.
@@ -36,7 +100,7 @@ local function lines_of(base)
 
   -- Due jobs come into line. A group that has none there has its next turn now, or later where it is ahead.
   function L.enter(priority, groups, run_afters, ids)
-    local members, states, new, time = {}, {}, {}, nil
+    local members, states, new = {}, {}, {}
     for i, id in ipairs(ids) do
       members[2 * i - 1], members[2 * i] = 0, member(groups[i], run_afters[i], id)
       states[2 * i - 1], states[2 * i] = run_afters[i], id
@@ -44,15 +108,9 @@ local function lines_of(base)
     end
     write('ZADD', base .. ':s:8:' .. priority, states)
     write('ZADD', base .. ':lines:' .. priority, members)
-    local turns, ahead = base .. ':turns:' .. priority, base .. ':ahead:' .. priority
-    for group in pairs(new) do
-      if not call('ZSCORE', turns, group) then
-        time = time or tonumber(call('HGET', base .. ':turn', priority) or 0)
-        local turn = call('ZSCORE', ahead, group)
-        if turn then call('ZREM', ahead, group) end
-        call('ZADD', turns, exact(math.max(time, tonumber(turn or 0))), group)
-      end
-    end
+    local waiting = {}
+    for group in pairs(new) do waiting[#waiting + 1] = group end
+    wait(priority, waiting)
   end
 
   -- Up to ENTERED due jobs of a priority come into line. The first write removes.
@@ -67,14 +125,47 @@ local function lines_of(base)
     L.enter(priority, groups, run_afters, ids)
   end
 
-  -- Up to `page` jobs of a priority by the turns of their groups: ids, run_afters, and what `serve` has to know.
-  function L.first(priority, page)
-    local found = call('ZRANGE', base .. ':turns:' .. priority, 0, page - 1, 'WITHSCORES')
-    local waiting, ids, run_afters, picked, turns = {}, {}, {}, {}, {}
-    local chunk = math.ceil(page / (#found / 2))
-    for i = 1, #found / 2 do
-      waiting[i] = {group = found[2 * i - 1], turn = tonumber(found[2 * i]), place = i, taken = 0, members = {}}
+  -- The first groups of a priority that may run, by turn. Those that are paused are held back from now on, but where
+  -- `looks` forbids to write. The first write removes.
+  local function next_groups(priority, page, now, looks)
+    local turns, held = base .. ':turns:' .. priority, base .. ':held:' .. priority
+    local any_rules, wanted = call('EXISTS', base .. ':rules') == 1, page
+    now = tonumber(now)
+    if any_rules and not looks then
+      local over = call('ZRANGEBYSCORE', held, '-inf', now, 'LIMIT', 0, HELD_AT_ONCE)
+      if over[1] then L.free(priority, over) end
     end
+    while true do
+      local found, names, waiting, paused = call('ZRANGE', turns, 0, wanted - 1, 'WITHSCORES'), {}, {}, {}
+      for i = 1, #found, 2 do names[#names + 1] = found[i] end
+      local rules = any_rules and read('HMGET', base .. ':rules', names)
+      for i, group in ipairs(names) do
+        local weight, until_ms = 1, 0
+        if rules then weight, until_ms = rule(group, rules[i]) end
+        local turn = tonumber(found[2 * i])
+        if until_ms > now then
+          paused[#paused + 1] = {group, turn, until_ms}
+        elseif #waiting < page then
+          waiting[#waiting + 1] = {group = group, turn = turn, place = i, taken = 0, members = {}, stride = 1 / weight}
+        end
+      end
+      if #paused == 0 or looks and (#names < wanted or #waiting == page) then return waiting end
+      if looks then
+        wanted = wanted + #paused
+      else
+        for _, each in ipairs(paused) do
+          call('ZREM', turns, each[1])
+          call('ZADD', base .. ':ahead:' .. priority, exact(each[2]), each[1])
+          call('ZADD', held, string.format('%.0f', each[3]), each[1])
+        end
+      end
+    end
+  end
+
+  -- Up to `page` jobs of a priority by the turns of their groups: ids, run_afters, and what `serve` has to know.
+  function L.first(priority, page, now, looks)
+    local waiting, ids, run_afters, picked, turns = next_groups(priority, page, now, looks), {}, {}, {}, {}
+    local chunk = math.ceil(page / math.max(1, #waiting))
     while #ids < page and #waiting > 0 do
       local one = table.remove(waiting, 1)
       if one.taken == #one.members and not one.at_end then
@@ -87,7 +178,7 @@ local function lines_of(base)
         local n, each = #ids + 1, one.members[one.taken]
         ids[n], run_afters[n] = sub(each, -8), string.format('%.0f', (unpack_record('>I8', each, #each - 15)))
         picked[n], turns[n] = one, one.turn
-        one.turn = one.turn + 1
+        one.turn = one.turn + one.stride
         local at = #waiting
         while at > 0 and (waiting[at].turn > one.turn or waiting[at].turn == one.turn and waiting[at].place > one.place) do
           at = at - 1
@@ -114,7 +205,7 @@ local function lines_of(base)
         one.served, one.next = 0, turns[i]
         served[#served + 1] = one
       end
-      one.served, one.next = one.served + 1, one.next + 1
+      one.served, one.next = one.served + 1, one.next + one.stride
       members[i] = one.members[one.served]
     end
     write('ZREM', base .. ':s:8:' .. priority, gone)
@@ -158,8 +249,12 @@ local function lines_of(base)
   -- A job that was handed out is requeued: its group is not charged for it.
   function L.give_back(priority, record)
     local group = L.group_in(record)
-    for _, index in ipairs(group ~= '' and {':turns:', ':ahead:'} or {}) do
-      if call('ZSCORE', base .. index .. priority, group) then call('ZINCRBY', base .. index .. priority, -1, group) end
+    if group == '' then return end
+    local weight = rule(group, call('HGET', base .. ':rules', group))
+    for _, index in ipairs({':turns:', ':ahead:'}) do
+      if call('ZSCORE', base .. index .. priority, group) then
+        call('ZINCRBY', base .. index .. priority, exact(-1 / weight), group)
+      end
     end
   end
 

@@ -16,7 +16,9 @@
 local NOT_DUE, BEHIND, IN_PROGRESS, ENDED, NOT_FOUND, LIMITED = 1, 2, 3, 4, 5, 6
 local root, base, queue, now, call = KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[2]), redis.call
 local claimed_at, timeout, room = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[8])
-if call('HEXISTS', root .. ':queues', queue) == 0 then return false end
+local queue_entry = call('HGET', root .. ':queues', queue)
+if not queue_entry then return false end
+local has_groups = sub(queue_entry, -1) == '$GROUPS_MARK'
 local any_extra, earliest, any, answer = call('EXISTS', base .. ':extra') == 1, math.huge, false, {}
 
 local free = math.huge
@@ -33,11 +35,11 @@ local function code_of(priority, id)
 end
 
 -- Why a job that is PENDING cannot be handed out, if anything keeps it. What was set aside (_sweep.lua) has expired.
-local function hindrance(state, run_after, expires)
+local function hindrance(state, run_after, expires, extra)
   if expires > 0 and expires <= now then return ENDED end
   if state == WAITING then return BEHIND end
   if tonumber(run_after) > now then return NOT_DUE end
-  return free <= 0 and LIMITED or nil
+  return (free <= 0 or has_groups and lines_of(base).is_paused(extra, now)) and LIMITED or nil
 end
 
 local function hand_out(state, priority, id, run_after, value, attempts, status_bytes, lasts)
@@ -60,7 +62,7 @@ for at = 9, #ARGV, 2 do
   local own, expires = 0, 0
   local extra = state and any_extra and call('HGET', base .. ':extra', id)
   if extra then own, expires = unpack_record($EXTRA, extra) end
-  local code = state and hindrance(state, run_after, expires) or not state and code_of(priority, id)
+  local code = state and hindrance(state, run_after, expires, extra) or not state and code_of(priority, id)
   if not code then
     local value = call('HGET', base .. ':jobs', id)
     local _, attempts, _, status_bytes = unpack_record(HEAD, value)

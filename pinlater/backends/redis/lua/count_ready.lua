@@ -1,8 +1,8 @@
 -- Eligible jobs per priority.
 -- KEYS     1 ROOT   2 BASE
 -- ARGV     1 queue   2 now   3.. priorities
--- RETURNS  a count per priority, and where the queue has groups those with jobs in line, per priority; nil: no such queue
--- BOUND    the priorities given, and SWEPT jobs whose time is over
+-- RETURNS  a count per priority, and where the queue has groups the sum of the weights of those in line; nil: no such queue
+-- BOUND    the priorities given, SWEPT jobs whose time is over, and HELD_AT_ONCE groups that are held back
 --#include many
 --#include layout
 --#include lines
@@ -14,8 +14,12 @@ local counts = {}
 for i = 3, #ARGV do counts[i - 2] = redis.call('ZCOUNT', KEYS[2] .. ':s:0:' .. ARGV[i], '-inf', ARGV[2]) end
 if string.sub(queue_entry, -1) == '$GROUPS_MARK' then
   for i = 3, #ARGV do
+    local held = redis.call('ZRANGEBYSCORE', KEYS[2] .. ':held:' .. ARGV[i], '(' .. ARGV[2], '+inf', 'LIMIT', 0, $HELD_AT_ONCE)
+    for _, group in ipairs(held) do
+      counts[i - 2] = counts[i - 2] - redis.call('ZLEXCOUNT', KEYS[2] .. ':lines:' .. ARGV[i], '[' .. group .. '\0', '(' .. group .. '\1')
+    end
     counts[i - 2] = counts[i - 2] + redis.call('ZCARD', KEYS[2] .. ':s:8:' .. ARGV[i])
-    counts[#counts + 1] = redis.call('ZCARD', KEYS[2] .. ':turns:' .. ARGV[i])
+    counts[#counts + 1] = lines_of(KEYS[2]).weights(ARGV[i])
   end
 end
 return counts

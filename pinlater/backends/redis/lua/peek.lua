@@ -18,7 +18,7 @@ local left, room = tonumber(ARGV[3]), tonumber(ARGV[4])
 local ids_out, scores_out, values_out, changed_out = {}, {}, {}, {}
 for p = 5, #ARGV do
   local offset, in_line, times_in_line = 0, {}, {}
-  if lines then in_line, times_in_line = lines.first(ARGV[p], left) end
+  if lines then in_line, times_in_line = lines.first(ARGV[p], left, tonumber(ARGV[2]), true) end
   while left > 0 and room >= 0 do
     local page, ids, scores = math.min(PAGE, left), {}, {}
     for i = offset + 1, math.min(offset + page, #in_line) do ids[#ids + 1], scores[#scores + 1] = in_line[i], times_in_line[i] end

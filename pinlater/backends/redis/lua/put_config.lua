@@ -3,9 +3,13 @@
 -- ARGV     1 now   2 store id   3 the lowest possible priority (the highest number)
 --          then per entry: name, version, text, deleted version or ''
 -- RETURNS  one character per entry: 1 taken, 0 not newer; nil where the store is not (or no longer) this one
--- BOUND    the entries given; for each queue that goes, the number of possible priorities
+-- BOUND    the entries given, with what their texts say of groups; for each queue that goes, the possible priorities
 --#include config
+--#include many
+--#include layout
+--#include lines
 local root, call = KEYS[1], redis.call
+local RULES_PREFIX = '$GROUP_RULES_PREFIX'
 if call('HGET', root, 'store') ~= ARGV[2] then return false end
 
 -- What is to be undone one by one when its queue is gone: `prune` does, in slices.
@@ -36,13 +40,43 @@ local function drop(queue)
     base .. ':jobs', base .. ':changed', base .. ':claims', base .. ':links', base .. ':expiry', base .. ':ended:2',
     base .. ':ended:3', base .. ':dead', base .. ':undelivered', base .. ':trails',
     base .. ':until', base .. ':expired', base .. ':watched', base .. ':results', base .. ':tagged', base .. ':tags',
-    base .. ':turn',
+    base .. ':turn', base .. ':rules',
   }
   for priority = 1, tonumber(ARGV[3]) do
     for state = 0, 8 do keys[#keys + 1] = base .. ':s:' .. state .. ':' .. priority end
-    for _, index in ipairs({':lines:', ':turns:', ':ahead:'}) do keys[#keys + 1] = base .. index .. priority end
+    for _, index in ipairs({':lines:', ':turns:', ':ahead:', ':held:'}) do keys[#keys + 1] = base .. index .. priority end
   end
   call('UNLINK', unpack(keys))
+end
+
+-- The rules for the groups of a queue (group_rules.py), unless they are those of an earlier one of its name. Groups that
+-- are paused no more wait for their turns again.
+local function take_rules(queue, version, text)
+  local _, deleted = parts(call('HGET', root .. ':records', queue))
+  local base, now = root .. ':q:' .. queue, tonumber(ARGV[1])
+  if not above(version, deleted) then return end
+  local rules, packed_rules, patterns = cjson.decode(text), {}, {}
+  local function weight_of(texts) return tonumber(texts.weight or 1) end
+  for group, texts in pairs(rules.groups or {}) do
+    local until_ms = texts.paused == 'true' and (tonumber(texts.paused_until) or $MAX_TIME_MS) or 0
+    packed_rules[#packed_rules + 1], packed_rules[#packed_rules + 2] = group, pack($GROUP_RULE, weight_of(texts), until_ms)
+  end
+  for i, each in ipairs(rules.patterns or {}) do
+    local pieces = {}
+    for piece in string.gmatch(each[1] .. '*', '([^*]*)%*') do pieces[#pieces + 1] = piece end
+    patterns[i] = {pieces, weight_of(each[2])}
+  end
+  if #patterns > 0 then packed_rules[#packed_rules + 1], packed_rules[#packed_rules + 2] = '', cjson.encode(patterns) end
+  call('DEL', base .. ':rules')
+  write('HSET', base .. ':rules', packed_rules)
+  for priority = 1, tonumber(ARGV[3]) do
+    local freed = {}
+    for _, group in ipairs(call('ZRANGE', base .. ':held:' .. priority, 0, -1)) do
+      local held = call('HGET', base .. ':rules', group)
+      if not held or select(2, unpack_record($GROUP_RULE, held)) <= now then freed[#freed + 1] = group end
+    end
+    if #freed > 0 then lines_of(base).free(priority, freed) end
+  end
 end
 
 local micros, taken = tonumber(ARGV[1]) * 1000, {}
@@ -60,6 +94,8 @@ for at = 4, #ARGV, 4 do
     if not string.find(name, '@', 1, true) then
       if above(deleted, own) then drop(name) end
       if version ~= deleted then call('HSETNX', root .. ':queues', name, ARGV[1]) end
+    elseif sub(name, 1, #RULES_PREFIX) == RULES_PREFIX then
+      take_rules(sub(name, #RULES_PREFIX + 1), version, ARGV[at + 2])
     end
   end
   taken[#taken + 1] = is_newer and '1' or '0'

@@ -1,0 +1,101 @@
+"""The rules for groups by name: what their weights are, and which are paused. Pure.
+
+The configuration entry `@groups/QUEUE` has those of a queue, as JSON, and lies on every shard like the entries of
+queues. It is the one entry whose text a store reads: its claims go by it.
+
+    {"groups": {"acme": {"weight": "3"}}, "patterns": [["trial-*", {"weight": "2"}]]}
+
+Values are written as those of a queue's settings are (queues/settings.py). In a pattern `*` stands for any text. For a
+group counts what is said under its own name, and else the first pattern that fits. Only names can be paused: so what
+the change of one rule touches is one group, however many there are.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from pinlater.model import MAX_TIME_MS
+
+GROUP_RULES_PREFIX = "@groups/"
+
+MAX_RULES, MAX_PATTERNS = 10_000, 100
+"""The most names and patterns that have rules in one queue; and patterns alone, which a claim tries one by one."""
+
+Texts = Mapping[str, str]
+"""The settings of one group, or of those that fit a pattern, as people write them."""
+
+
+class GroupRule(NamedTuple):
+    """What counts for one group in a store. `paused_until_ms`: 0 where it is not paused, MAX_TIME_MS without an end."""
+
+    weight: int = 1
+    paused_until_ms: int = 0
+
+
+PLAIN = GroupRule()
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRules:
+    """The rules of one queue; groups are bytes of UTF-8. `patterns`: the parts between their stars, the first counts.
+    `any_paused`: whether a group is paused, or was until its pause ended by itself.
+    """
+
+    names: Mapping[bytes, GroupRule] = field(default_factory=dict)
+    patterns: Sequence[tuple[Sequence[bytes], GroupRule]] = ()
+    any_paused: bool = False
+
+    def of(self, group: bytes) -> GroupRule:
+        rule = self.names.get(group)
+        if rule is None:
+            rule = next((each for parts, each in self.patterns if fits(parts, group)), PLAIN)
+        return rule
+
+
+NO_GROUP_RULES = GroupRules()
+
+
+def fits(parts: Sequence[bytes], group: bytes) -> bool:
+    """Whether a group fits a pattern; each part is looked for once.
+
+    >>> [fits(b"a*c*".split(b"*"), group) for group in (b"abc", b"ac1", b"ab", b"bc")]
+    [True, True, False, False]
+    >>> fits([b"ab", b"ba"], b"aba")
+    False
+    """
+    first, *middle, last = parts
+    if not group.startswith(first):
+        return False
+    at, end = len(first), len(group) - len(last)
+    for part in middle:
+        found = group.find(part, at, end)
+        if found < 0:
+            return False
+        at = found + len(part)
+    return at <= end and group.endswith(last)
+
+
+def read_group_rules(text: str) -> GroupRules:
+    """The rules in the text of an entry; what a newer version writes beside them is passed over."""
+    words: dict[str, Any] = json.loads(text)
+    names = {name.encode(): _rule(texts) for name, texts in words.get("groups", {}).items()}
+    patterns = [(name.encode().split(b"*"), _rule(texts)) for name, texts in words.get("patterns", ())]
+    return GroupRules(names, patterns, any(rule.paused_until_ms for rule in names.values()))
+
+
+def _rule(texts: Texts) -> GroupRule:
+    until = texts.get("paused_until", "none")
+    until_ms = MAX_TIME_MS if until == "none" else int(until)
+    return GroupRule(int(texts.get("weight", "1")), until_ms if texts.get("paused") == "true" else 0)
+
+
+def in_order(names: Sequence[str]) -> list[str]:
+    """Patterns, the one that counts before others first: by the longest part, then as texts.
+
+    >>> in_order(["a*", "*long*", "b*", "*abc"])
+    ['*long*', '*abc', 'a*', 'b*']
+    """
+    return sorted(names, key=lambda name: (-max(map(len, name.split("*"))), name))

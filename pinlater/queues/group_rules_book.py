@@ -1,0 +1,133 @@
+"""The rules for groups of all queues as one process knows them, and how they are changed.
+
+Those of one queue are one configuration entry (backends/group_rules.py), which every store reads that has groups. So a
+change counts on each shard as soon as it is there: at once on those that answer, within two seconds on the others.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pinlater.backends.base import ConfigEntry
+from pinlater.backends.group_rules import GROUP_RULES_PREFIX, MAX_PATTERNS, MAX_RULES, fits, in_order
+from pinlater.clock import Clock
+from pinlater.errors import QueueNotFound, RequestInvalid
+from pinlater.model import SettingView
+from pinlater.queues import changes
+from pinlater.queues.changes import Author, Update
+from pinlater.queues.settings import GROUP_SETTINGS, OF_A_PAUSE, GroupSettings
+
+MAX_RULES_BYTES = 350_000
+"""The most bytes of all rules of one queue: DynamoDB takes no larger item, and each shard keeps the entry."""
+
+Texts = Mapping[str, str]
+Rules = dict[str, dict[str, str]]
+"""The settings of groups and patterns, by their names, as people write them."""
+
+_PLAIN = GroupSettings()
+
+
+class GroupRulesBook:
+    """The rules of one process, of the entries that it knows as the latest."""
+
+    def __init__(self, latest: Mapping[str, ConfigEntry], clock: Clock) -> None:
+        self._latest = latest
+        self._clock = clock
+        self._rules: dict[str, Rules] = {}
+
+    def take(self, entry: ConfigEntry) -> str:
+        """The queue whose rules are others now."""
+        queue = entry.name.removeprefix(GROUP_RULES_PREFIX)
+        self._rules[queue] = _read(entry.text)
+        return queue
+
+    def rules(self, queue: str) -> Rules:
+        """Those that count: none of what an earlier queue of this name had."""
+        entry, own = (self._latest.get(name) for name in (GROUP_RULES_PREFIX + queue, queue))
+        return self._rules.get(queue, {}) if _counts(entry, own) else {}
+
+    def of(self, queue: str, group: str) -> GroupSettings:
+        """What counts for a group; a pause that is over is none."""
+        _, texts = self._texts(queue, group)
+        known: dict[str, Any] = {
+            row.field: row.kind.parse(texts[name]) for name, row in GROUP_SETTINGS.items() if name in texts
+        }
+        return replace(_PLAIN, **known)
+
+    def settings(self, queue: str, group: str) -> dict[str, SettingView]:
+        """All settings of a group, and where each comes from."""
+        source, texts = self._texts(queue, group)
+        return {
+            name: SettingView(texts.get(name, row.text(getattr(_PLAIN, row.field))), source)
+            for name, row in GROUP_SETTINGS.items()
+        }
+
+    def _texts(self, queue: str, group: str) -> tuple[str, Texts]:
+        """What is said of a group, and where."""
+        rules = self.rules(queue)
+        source, texts = "group", rules.get(group, {})
+        if not texts:
+            patterns = in_order([name for name in rules if "*" in name])
+            pattern = next((each for each in patterns if fits(each.encode().split(b"*"), group.encode())), "")
+            source, texts = f"pattern {pattern}", rules.get(pattern, {})
+        until = texts.get("paused_until", "none")
+        if until != "none" and int(until) <= self._clock.now_ms():
+            texts = {key: text for key, text in texts.items() if not key.startswith("paused")}
+        return (source, texts) if texts else ("default", {})
+
+    def update(self, queue: str, group: str, set: Texts, unset: Sequence[str], who: str) -> Update:
+        """The change of an entry, by which a group or a pattern has other settings: all of it or nothing.
+        RequestInvalid, QueueNotFound.
+        """
+
+        def update(before: ConfigEntry | None) -> str | None:
+            own = self._latest.get(queue)
+            if own is None or own.is_deleted:
+                raise QueueNotFound.of(queue)
+            had = _read(before.text) if before is not None and _counts(before, own) else {}
+            after = changes.changed(had.get(group, {}), set, unset, Author(who, self._clock.now_ms()), GROUP_SETTINGS)
+            has = {name: texts for name, texts in had.items() if name != group} | ({group: after} if after else {})
+            _check(group, after, has)
+            return None if had == has else _text(has)
+
+        return update
+
+
+def _counts(entry: ConfigEntry | None, queue: ConfigEntry | None) -> bool:
+    return entry is not None and (queue is None or entry.version > queue.deleted_version)
+
+
+def _check(group: str, after: Texts, has: Rules) -> None:
+    if "*" in group and not group.strip("*"):
+        raise RequestInvalid.of("group", group, "a pattern with a text beside its stars: this one fits every group")
+    if "*" in group and after.keys() & {"paused", *OF_A_PAUSE}:
+        raise RequestInvalid.of("group", group, "a group by its name: a pattern gives weights, and pauses nothing")
+    patterns = sum("*" in name for name in has)
+    if patterns > MAX_PATTERNS:
+        raise RequestInvalid.of("patterns of the queue", patterns, f"at most {MAX_PATTERNS}")
+    if len(has) > MAX_RULES:
+        raise RequestInvalid.of("groups with settings of their own", len(has), f"at most {MAX_RULES} in a queue")
+    size = len(_text(has).encode())
+    if size > MAX_RULES_BYTES:
+        raise RequestInvalid.of(
+            "the size of all rules for groups of the queue", size, f"at most {MAX_RULES_BYTES} bytes"
+        )
+
+
+def _text(rules: Rules) -> str:
+    """That of the entry (backends/group_rules.py)."""
+    names = {name: rules[name] for name in sorted(rules) if "*" not in name}
+    patterns = [[name, rules[name]] for name in in_order([name for name in rules if "*" in name])]
+    return json.dumps({"groups": names, "patterns": patterns}, separators=(",", ":"), ensure_ascii=False)
+
+
+def _read(text: str) -> Rules:
+    """What a newer version says otherwise is none."""
+    try:
+        words: dict[str, Any] = json.loads(text)
+        return {**words.get("groups", {}), **dict(words.get("patterns", ()))}
+    except (ValueError, TypeError, AttributeError):
+        return {}

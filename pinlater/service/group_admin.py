@@ -1,0 +1,134 @@
+"""The groups of a queue as operators see and change them. Each change is recorded with its author."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from pinlater.backends.base import GroupStore
+from pinlater.backends.group_store import GroupCounts
+from pinlater.errors import GroupsNotSupported, PinLaterError, QueueNotFound, RequestInvalid
+from pinlater.extended_limits import read_group
+from pinlater.model import CONTINUATION_END, CONTINUATION_START, Changed, GroupsPage, GroupView, RequestContext
+from pinlater.service import validation
+from pinlater.service.admin_password import Operator
+from pinlater.service.audit import PROTECTED
+from pinlater.service.continuations import continuation_behind, place_behind
+from pinlater.service.queue_admin import MAX_CHANGES, missed_text
+from pinlater.service.service_context import ServiceContext
+from pinlater.shards.handle import answers, ask_all
+
+MAX_PAGE = 1_000
+
+
+class GroupAdmin:
+    """Groups, for one service."""
+
+    def __init__(self, context: ServiceContext) -> None:
+        self._book = context.queues.group_rules
+        self._router = context.router
+        self._queues = context.queues
+        self._clock = context.clock
+        self._validator = context.validator
+        self._admin = context.admin
+        self._audit = context.audit
+
+    async def update(
+        self,
+        queue: str,
+        group: str,
+        password: str,
+        set: Mapping[str, str],
+        unset: Sequence[str],
+        operator: Operator,
+    ) -> Changed:
+        await self._admin.check(password, operator)
+        validation.existing_queue(queue)
+        read_group(group)
+        if len(set) + len(unset) > MAX_CHANGES:
+            raise RequestInvalid.of("the number of settings", len(set) + len(unset), f"at most {MAX_CHANGES}")
+        self._router.keys.homes.check_groups()
+        members = self._router.members.all
+        if all(GroupStore in member.shard.lacks for member in members):
+            raise GroupsNotSupported.of_shard(members[0].shard.shard_id)
+        made = await self._queues.change_group(queue, group, set, unset, operator.who)
+        if made.is_new:
+            changes = [f"{key}={text}" for key, text in set.items()] + [f"{key} unset" for key in unset]
+            detail = f"{group}: {', '.join(changes)}{missed_text(made, '; ')}"
+            await self._audit.write(operator.who, "update_group", queue, detail, part=PROTECTED)
+        return Changed(made.version, made.missed_shards)
+
+    async def page(self, queue: str, names: Sequence[str], continuation: str, limit: int) -> GroupsPage:
+        """See Api.get_groups."""
+        await self._queues.refresh()
+        if not self._queues.has(queue):
+            raise QueueNotFound.of(queue[:100])
+        validation.at_least_1("limit", limit)
+        if names:
+            self._validator.amount("groups", names)
+            page = GroupsPage([])
+            for name in names:
+                counts, page.missing_shards = await self._counts(queue, name, 1)
+                page.groups.append(self._view(queue, name, counts.get(name)))
+            return page
+        limit = min(limit, MAX_PAGE)
+        after = place_behind(continuation, (queue,))
+        first = "" if continuation == CONTINUATION_START else f"{after}\0"
+        counts, missing = await self._counts(queue, first, limit + 1)
+        ruled = [name for name in self._book.rules(queue) if name.encode() >= first.encode()]
+        found = sorted({*counts, *ruled}, key=str.encode)
+        views = [self._view(queue, name, counts.get(name)) for name in found[:limit]]
+        is_last = len(found) <= limit
+        behind = CONTINUATION_END if is_last else continuation_behind(found[limit - 1], (queue,))
+        return GroupsPage(views, behind, missing)
+
+    def _view(self, queue: str, name: str, counts: GroupCounts | None) -> GroupView:
+        settings = self._book.settings(queue, name)
+        return GroupView(name, settings) if counts is None else GroupView(name, settings, *counts)
+
+    async def _counts(self, queue: str, first: str, limit: int) -> tuple[dict[str, GroupCounts], list[str]]:
+        """The groups from a name on, over all shards, and the shards that did not answer."""
+        members, priorities = self._router.members.healthy(), self._validator.priorities
+        outcomes = await ask_all(members, lambda shard: shard.list_groups(queue, priorities, first, limit))
+        missing = [
+            member.shard.shard_id
+            for member, outcome in zip(members, outcomes, strict=True)
+            if isinstance(outcome, PinLaterError) and not isinstance(outcome, QueueNotFound)
+        ]
+        missing += [member.shard.shard_id for member in self._router.members.all if member not in members]
+        found: dict[str, GroupCounts] = {}
+        for counts in answers(outcomes):
+            for name, own in counts.items():
+                ready, oldest_ms = found.get(name, own._replace(ready=0))
+                oldest_ms = min(oldest_ms, own.oldest_run_after_ms)
+                found[name] = GroupCounts(ready + own.ready, oldest_ms)
+        return {name: found[name] for name in sorted(found, key=str.encode)[:limit]}, sorted(missing)
+
+
+class GroupsApi:
+    """The calls of `Api` about groups, of a service that has GroupAdmin."""
+
+    _group_admin: GroupAdmin
+    _operator: Callable[[RequestContext | None], Operator]
+
+    async def get_groups(
+        self,
+        queue: str,
+        groups: Sequence[str] = (),
+        *,
+        continuation: str = CONTINUATION_START,
+        limit: int = 100,
+        context: RequestContext | None = None,
+    ) -> GroupsPage:
+        return await self._group_admin.page(queue, groups, continuation, limit)
+
+    async def update_group(
+        self,
+        queue: str,
+        group: str,
+        password: str,
+        *,
+        set: Mapping[str, str] | None = None,
+        unset: Sequence[str] = (),
+        context: RequestContext | None = None,
+    ) -> Changed:
+        return await self._group_admin.update(queue, group, password, set or {}, unset, self._operator(context))

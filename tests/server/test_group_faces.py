@@ -1,0 +1,147 @@
+"""Weights and pauses of groups, as a real server shows and changes them."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from pinlater.client.client import Client
+from pinlater.data_folder.password import hash_password
+from pinlater.errors import PasswordInvalid, QueueNotFound, RequestInvalid
+from pinlater.model import DequeueRequest, ExtendedJob
+from pinlater.model.job_holds import HoldReason
+from tests.server.commands import Shell
+from tests.server.running import running
+
+PASSWORD = "correct horse"
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    folder: Path = tmp_path_factory.mktemp("served")
+    shards = [f"--store={number}=sqlite:///{folder}/{number}.db" for number in (1, 2)]
+    with (
+        running(folder, "--admin-password-hash", hash_password(PASSWORD), *shards) as server,
+        Client(f"127.0.0.1:{server.port}") as client,
+    ):
+        yield client
+
+
+@pytest.fixture
+def queue(client: Client, request: pytest.FixtureRequest) -> str:
+    name = request.node.name[:60].replace("[", "_").replace("]", "_")
+    client.create_queue(name)
+    return str(name)
+
+
+def fill(client: Client, queue: str, **groups: int) -> list[str]:
+    jobs = [ExtendedJob(group.encode(), group=group) for group, count in groups.items() for _ in range(count)]
+    return client.enqueue(queue, jobs)
+
+
+def taken(client: Client, queue: str, limit: int) -> Counter[str]:
+    return Counter(bytes(job.body).decode() for job in client.dequeue(DequeueRequest(queue, limit)))
+
+
+def test_a_group_that_weighs_more_gets_more_over_shards_too(client: Client, queue: str) -> None:
+    fill(client, queue, acme=100, betty=100)
+    client.update_group(queue, "acme", PASSWORD, set={"weight": "3"})
+    got = taken(client, queue, 80)
+    assert abs(got["acme"] - 60) <= 6
+
+
+def test_a_paused_group_waits_and_says_why(client: Client, queue: str) -> None:
+    (held, *_) = fill(client, queue, acme=3, betty=3)
+    client.update_group(queue, "acme", PASSWORD, set={"paused": "true", "paused_why": "their provider is down"})
+    assert taken(client, queue, 9) == {"betty": 3}
+    (hold,) = client.explain_jobs([held])
+    assert hold.reason is HoldReason.PAUSED
+    assert "Its group 'acme' is paused by" in hold.text
+    assert "their provider is down" in hold.text
+    client.update_group(queue, "acme", PASSWORD, unset=["paused"])
+    assert taken(client, queue, 9) == {"acme": 3}
+
+
+def test_a_waiting_dequeue_gets_the_jobs_of_a_group_that_is_resumed(client: Client, queue: str) -> None:
+    fill(client, queue, acme=1)
+    client.update_group(queue, "acme", PASSWORD, set={"paused": "true"})
+    assert taken(client, queue, 1) == {}
+    client.update_group(queue, "acme", PASSWORD, set={"paused": "false"})
+    assert [bytes(job.body) for job in client.dequeue(DequeueRequest(queue, 1, wait_ms=30_000))] == [b"acme"]
+
+
+def test_groups_are_listed_page_by_page(client: Client, queue: str) -> None:
+    fill(client, queue, acme=3, betty=2, carl=1)
+    client.update_group(queue, "trial-*", PASSWORD, set={"weight": "2"})
+    client.update_group(queue, "dora", PASSWORD, set={"weight": "5"})
+    first = client.get_groups(queue, limit=3)
+    assert [(view.name, view.ready) for view in first.groups] == [("acme", 3), ("betty", 2), ("carl", 1)]
+    rest = client.get_groups(queue, limit=3, continuation=first.continuation)
+    assert [view.name for view in rest.groups] == ["dora", "trial-*"]
+    assert rest.continuation == "-1"
+    (trial, dora) = client.get_groups(queue, ["trial-7", "dora"]).groups
+    assert trial.settings["weight"] == ("2", "pattern trial-*")
+    assert dora.settings["weight"] == ("5", "group")
+    assert (dora.ready, dora.oldest_run_after_ms) == (0, None)
+
+
+@pytest.mark.parametrize(
+    ("group", "settings", "message"),
+    [
+        ("", {"weight": "2"}, "1 to 255 bytes"),
+        ("ü" * 128, {"weight": "2"}, "1 to 255 bytes"),
+        ("a\n", {"weight": "2"}, "without control characters"),
+        ("*", {"weight": "2"}, "fits every group"),
+        ("**", {"weight": "2"}, "fits every group"),
+        ("a*", {"paused": "true"}, "a group by its name"),
+        ("a", {"weight": "0"}, "1 to 1000"),
+        ("a", {"weight": "much"}, "1 to 1000"),
+        ("a", {"wieght": "2"}, "did you mean weight"),
+        ("a", {"paused_why": "x"}, "only together with paused=true"),
+    ],
+)
+def test_what_is_wrong_is_said_and_nothing_is_stored(
+    client: Client, group: str, settings: dict[str, str], message: str
+) -> None:
+    client.create_queue("wrong")
+    with pytest.raises(RequestInvalid, match=message):
+        client.update_group("wrong", group, PASSWORD, set=settings)
+    assert client.get_groups("wrong").groups == []
+
+
+def test_a_change_needs_the_password_and_a_queue(client: Client, queue: str) -> None:
+    with pytest.raises(PasswordInvalid):
+        client.update_group(queue, "acme", "wrong", set={"weight": "2"})
+    with pytest.raises(QueueNotFound):
+        client.update_group("nowhere", "acme", PASSWORD, set={"weight": "2"})
+    with pytest.raises(QueueNotFound):
+        client.get_groups("nowhere")
+
+
+def test_a_queue_made_anew_knows_no_settings_of_groups(client: Client, queue: str) -> None:
+    client.update_group(queue, "acme", PASSWORD, set={"weight": "2"})
+    client.delete_queue(queue, PASSWORD)
+    client.create_queue(queue)
+    assert client.get_groups(queue).groups == []
+    client.update_group(queue, "betty", PASSWORD, set={"weight": "2"})
+    assert [view.name for view in client.get_groups(queue).groups] == ["betty"]
+
+
+def test_the_command_line_sets_pauses_and_lists(client: Client, queue: str, tmp_path: Path) -> None:
+    server = str(client.servers[0])
+    shell = partial(Shell(tmp_path, server), PINLATER_ADMIN_PASSWORD=PASSWORD)
+    fill(client, queue, acme=3, betty=1)
+    shell("group", "set", queue, "acme", "--weight", "3")
+    shell("group", "pause", queue, "betty", "--why", "tests", "--for", "2h")
+    by_ready = json.loads(shell("group", "list", queue, "--sort", "ready", "-o", "json").out)
+    assert [(each["name"], each["ready"]) for each in by_ready] == [("acme", 3), ("betty", 1)]
+    assert by_ready[1]["settings"]["paused_why"]["value"] == "tests"
+    (changes,) = [entry for entry in client.audit(limit=1) if entry.target == queue]
+    assert (changes.action, changes.detail[:19]) == ("update_group", "betty: paused=true,")
+    shell("group", "unset", queue, "betty")
+    assert "1  false   default" in shell("group", "show", queue, "betty").out
