@@ -91,7 +91,7 @@ def list_(client: Client, queue: str, sort: str, limit: int, format: str) -> Non
     epilog="""\b
 Examples:
   pinlater group show mail acme
-  pinlater group show mail acme betty -o json"""
+  pinlater group show mail acme betty -o json""",
 )
 @click.argument("queue", shell_complete=offer_queues)
 @click.argument("groups", nargs=-1, required=True, metavar="GROUP...")

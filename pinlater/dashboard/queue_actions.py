@@ -17,7 +17,7 @@ _LONGEST_MS = 3650 * 86_400_000
 PAUSE_LENGTH = Duration(1_000, _LONGEST_MS)
 
 
-def _begin(page: Page) -> str:
+def begin(page: Page) -> str:
     """The queue; where the change fails, its page says why."""
     name = page.queue
     page.back = f"{QUEUES}/{name}"
@@ -35,13 +35,13 @@ async def _switch_off(page: Page, name: str, key: str) -> Changed:
     return await _set(page, name, {key: "false"}) if is_on(view, key) else changed
 
 
-def _done(page: Page, message: str, changed: Changed) -> web.Response:
+def done(page: Page, message: str, changed: Changed) -> web.Response:
     """Back to the queue."""
     return page.redirect(page.back, message, missed=changed.missed_shards)
 
 
-async def pause(page: Page) -> web.Response:
-    name = _begin(page)
+def pause_values(page: Page) -> dict[str, str]:
+    """The settings of a pause, as the form says it. RequestInvalid."""
     why, lasts = page.form.get("why", "").strip(), page.form.get("for", "").strip()
     values = {"paused": "true", "paused_why": why} if why else {"paused": "true"}
     if lasts:
@@ -49,38 +49,44 @@ async def pause(page: Page) -> web.Response:
             values["paused_until"] = str(page.now_ms + PAUSE_LENGTH.parse(lasts))
         except ValueError:
             raise RequestInvalid.of("the length of the pause", lasts, PAUSE_LENGTH.allowed) from None
-    changed = await _set(page, name, values)
+    return values
+
+
+async def pause(page: Page) -> web.Response:
+    name = begin(page)
+    changed = await _set(page, name, pause_values(page))
+    lasts = page.form.get("for", "").strip()
     ends = f" for {lasts}" if lasts else ""
-    return _done(page, f"Queue {name} is paused{ends}: no job of it is handed out.", changed)
+    return done(page, f"Queue {name} is paused{ends}: no job of it is handed out.", changed)
 
 
 async def resume(page: Page) -> web.Response:
-    name = _begin(page)
-    return _done(page, f"Queue {name} hands out jobs again.", await _switch_off(page, name, "paused"))
+    name = begin(page)
+    return done(page, f"Queue {name} hands out jobs again.", await _switch_off(page, name, "paused"))
 
 
 async def drain(page: Page) -> web.Response:
-    name = _begin(page)
+    name = begin(page)
     changed = await _set(page, name, {"draining": "true"})
-    return _done(page, f"Queue {name} refuses new jobs; workers go on with those that are there.", changed)
+    return done(page, f"Queue {name} refuses new jobs; workers go on with those that are there.", changed)
 
 
 async def undrain(page: Page) -> web.Response:
-    name = _begin(page)
-    return _done(page, f"Queue {name} takes new jobs again.", await _switch_off(page, name, "draining"))
+    name = begin(page)
+    return done(page, f"Queue {name} takes new jobs again.", await _switch_off(page, name, "draining"))
 
 
 async def change_setting(page: Page) -> web.Response:
-    name = _begin(page)
+    name = begin(page)
     key, value = page.form.get("key", ""), page.form.get("value", "").strip()
     if page.form.get("unset"):
         changed = await _set(page, name, {}, [key])
-        return _done(page, f"{key} of queue {name} comes from elsewhere again.", changed)
-    return _done(page, f"{key} of queue {name} is {value or 'nothing'} now.", await _set(page, name, {key: value}))
+        return done(page, f"{key} of queue {name} comes from elsewhere again.", changed)
+    return done(page, f"{key} of queue {name} is {value or 'nothing'} now.", await _set(page, name, {key: value}))
 
 
 async def delete(page: Page) -> web.Response:
-    name = _begin(page)
+    name = begin(page)
     if page.form.get("name", "").strip() != name:
         raise RequestInvalid(f"nothing was deleted: the name that was typed is not {name}")
     await page.api.delete_queue(name, page.password, context=page.context)

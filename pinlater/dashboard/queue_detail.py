@@ -9,6 +9,7 @@ from typing import NamedTuple
 from aiohttp import web
 
 from pinlater.dashboard.flow_list import flows_of_queue
+from pinlater.dashboard.group_table import groups_of_queue
 from pinlater.dashboard.history_view import queue_history_view
 from pinlater.dashboard.letter_counts import LettersFrom, LettersIn, letters_from, letters_in
 from pinlater.dashboard.page import Page, PageRoute, PartFailed
@@ -91,7 +92,7 @@ async def queue_detail(page: Page) -> web.Response:
         flows_of_queue(page, name, takes_items=has_flow_items),
         page.part(_letters(page, view, letter_queue, may_replay=may_replay)),
     )
-    alarms = await page.alarms_here(name)
+    alarms, job_groups = await asyncio.gather(page.alarms_here(name), page.part(groups_of_queue(page, name)))
     rights = page.rights
     return page.render(
         "queue.html",
@@ -101,6 +102,7 @@ async def queue_detail(page: Page) -> web.Response:
         workers=workers,
         history=history,
         groups=groups_of(view),
+        job_groups=job_groups,
         is_paused=is_on(view, "paused"),
         pause={key: value_of(view, f"paused_{key}") for key in ("by", "at", "why", "until")},
         is_breaker_open=is_on(view, "paused") and value_of(view, "paused_by") == BREAKER,

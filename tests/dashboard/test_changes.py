@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 
 from pinlater.errors import DequeueRateLimited, QueueNotFound
-from pinlater.model import Ack, DequeueRequest, Job
+from pinlater.model import Ack, DequeueRequest, ExtendedJob, Job
 from tests.dashboard.conftest import Place
 from tests.dashboard.test_pages import until
 from tests.dashboard.visitor import OF_A_BROWSER, Visitor, csrf_of
@@ -53,6 +53,26 @@ def test_a_pause_has_a_reason_and_an_end(place: Place, visitor: Visitor, queue: 
     shown = visitor.press(path, f"{path}/pause")
     assert "until it is resumed" in shown
     assert len(noted(place, queue)) == 3
+
+
+def test_a_group_is_paused_weighed_and_resumed(place: Place, visitor: Visitor, queue: str) -> None:
+    path = f"/dashboard/queues/{queue}"
+    assert "Groups" not in visitor.text(path)
+    place.client.enqueue(queue, [ExtendedJob(b"x", group=group) for group in ("acme <b>", "betty", "betty")])
+    place.client.enqueue(queue, [Job(b"x")])
+    assert "takes its turns" in visitor.text(path)
+    shown = visitor.press(path, f"{path}/groups/pause", group="acme <b>", why="they asked", **{"for": "2h"})
+    assert "Group acme <b> is paused" in shown
+    assert "paused by anna@laptop: they asked; ends in 1 h 59 min" in shown
+    assert "Group betty weighs 3 now" in visitor.press(path, f"{path}/groups/weigh", group="betty", weight="3")
+    assert "weight is '0'; allowed: 1 to 1000" in visitor.press(path, f"{path}/groups/weigh", group="betty", weight="0")
+    acme, betty = place.client.get_groups(queue, ["acme <b>", "betty"]).groups
+    assert (acme.settings["paused"].value, betty.settings["weight"].value) == ("true", "3")
+    visitor.press(path, f"{path}/groups/weigh", group="betty")
+    assert "gets its turns again" in visitor.press(path, f"{path}/groups/resume", group="acme <b>")
+    acme, betty = place.client.get_groups(queue, ["acme <b>", "betty"]).groups
+    assert (acme.settings["paused"].value, betty.settings["weight"].value) == ("false", "1")
+    assert len(noted(place, queue)) == 4
 
 
 def test_an_open_circuit_breaker_is_shown_as_a_pause_and_resumed(place: Place, visitor: Visitor, queue: str) -> None:
