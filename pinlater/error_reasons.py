@@ -123,7 +123,7 @@ REASONS: tuple[Reason, ...] = (
         name="GROUPS_NOT_SUPPORTED",
         error=errors.GroupsNotSupported,
         meaning="The store of the shard has no groups.",
-        remedy="Enqueue without a group, or use shards on SQLite, Redis, MariaDB or PostgreSQL.",
+        remedy="Leave groups out, or use shards on SQLite, Redis, MariaDB or PostgreSQL.",
     ),
     Reason(
         name="GROUPS_NOT_YET",

@@ -260,7 +260,7 @@ class GroupsNotSupported(RequestInvalid):
     @classmethod
     def of_shard(cls, shard_id: str) -> GroupsNotSupported:
         return cls(
-            f"the store of shard {shard_id!r} has no groups; enqueue the job without a group, or use shards on SQLite, "
+            f"the store of shard {shard_id!r} has no groups; leave the group out, or use shards on SQLite, "
             "Redis, MariaDB or PostgreSQL"
         )
 

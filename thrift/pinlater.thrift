@@ -1384,6 +1384,8 @@ struct FlowStage {
   11: optional i32 priority = 1,
   /** Of the jobs of its items: up to 10, by which jobs are found. */
   12: optional list<string> tags,
+  /** Makes the groups of the jobs of its items: a text with fields of the payload, as in {tenant}; "": none. */
+  13: optional string group = "",
 }
 
 /** What is called when a flow is over: a job of this type on a queue, or a POST to a URL. */

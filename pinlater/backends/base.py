@@ -103,6 +103,9 @@ class Shard(JobStore, KeyStore, GroupStore, ReferenceStore, TrailStore, Operator
     events: ShardEvents
     """What listens to the shard's events; set once, before `open`."""
 
+    has_groups = True
+    """Whether jobs may have a group; see group_store.py."""
+
     @property
     def keeps_order(self) -> bool:
         """Whether a claim that is begun right behind an enqueue, before that is answered, sees its jobs."""

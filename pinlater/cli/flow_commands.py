@@ -142,7 +142,7 @@ def create(
     Keys of the file: name, dedupe_key, metadata, ttl, on_complete (queue and job, or url), on_failure (go-on,
     stop-stage, stop-flow), and a table [[stage]] for each stage: name, queue, job, parent, payload (an expression in
     JMESPath of what the parent got and returned) or applet, max_failures, backoff, max_backoff, priority, seal (now,
-    manual), final, tags, items, dedupe_key_from, serialize_key_from. docs/cli.md has an example.
+    manual), final, tags, group, items, dedupe_key_from, serialize_key_from. docs/cli.md has an example.
 
     NAME, --dedupe-key and --metadata take precedence over the file. Items of --items are added behind those of the
     file, in slices of 1,000; with keys of their own, and a --dedupe-key, the same command goes on after a break.

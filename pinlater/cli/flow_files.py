@@ -39,7 +39,7 @@ _OF_CALLBACK = ("queue", "job", "url")
 _OF_APPLET = ("job", "queue")
 _OF_STAGE = (
     *("name", "job", "queue", "parent", "payload", "applet", "max_failures", "backoff", "max_backoff", "priority"),
-    *("seal", "final", "items", "dedupe_key_from", "serialize_key_from", "tags"),
+    *("seal", "final", "items", "dedupe_key_from", "serialize_key_from", "tags", "group"),
 )
 _ON_FAILURE = {each.name.lower().replace("_", "-"): each for each in OnFailure}
 _KINDS: Mapping[type, str] = {
@@ -200,6 +200,7 @@ def _read_stage(table: _Table) -> _StageTable:
         keeps_open=bool(parent) and seal == MANUAL,
         priority=table.number("priority", 1),
         tags=tuple(map(str, table.take("tags", list, []))),
+        group=table.text("group"),
     )
     return _StageTable(stage, _read_items(table), seal == NOW)
 

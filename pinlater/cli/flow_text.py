@@ -39,10 +39,10 @@ def flow_json(status: FlowStatus) -> Row:
 
 
 def flow_row(status: FlowStatus) -> Row:
-    """The JSON of before, which had what is as by default too, and no tags."""
+    """The JSON of before, which had what is as by default too, and no tags and groups."""
     row: dict[str, Any] = {"on_failure": _word(status.on_failure), **flow_json(status)}
     defaults = {"is_final": False, "keeps_open": False, "applet_errors": 0}
-    stages = [{key: value for key, value in each.items() if key != "tags"} for each in row["stages"]]
+    stages = [{key: value for key, value in each.items() if key not in ("tags", "group")} for each in row["stages"]]
     return row | {"stages": [defaults | each for each in stages]}
 
 

@@ -139,7 +139,9 @@ class RetriedItems(NamedTuple):
 
 
 class WaitingItem(NamedTuple):
-    """An item that is to come into its queue. `retry_ms`: not before this time."""
+    """An item that is to come into its queue. `retry_ms`: not before this time. `group`: as its stage's template makes
+    it.
+    """
 
     number: int
     flow_id: str
@@ -148,6 +150,7 @@ class WaitingItem(NamedTuple):
     serialize_key: str
     failures: int
     retry_ms: int | None
+    group: str = ""
 
 
 class DueCallback(NamedTuple):

@@ -9,10 +9,11 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from pinlater.errors import RequestInvalid
-from pinlater.extended_limits import read_tags
+from pinlater.extended_limits import read_group, read_tags
 from pinlater.job_body import unreadable_text
 from pinlater.model import MAX_KEY_BYTES
 from pinlater.model.flow_words import AppletKind, NewFlow, NewItem, Stage
+from pinlater.model.group_template import template_parts
 
 MAX_STAGES, MAX_DEPTH = 64, 16
 MAX_ITEMS, MAX_PAYLOAD_BYTES, MAX_CALL_BYTES = 1_000, 64 * 1024, 4 * 1024 * 1024
@@ -122,6 +123,12 @@ def _check_stage(stage: Stage) -> None:
             f"0 to {MAX_BACKOFF_MS}, the second one no smaller",
         )
     read_tags(stage.tags, f"the tags of stage {stage.name}")
+    if stage.group:
+        read_group(stage.group, f"the group of stage {stage.name}")
+        try:
+            template_parts(stage.group)
+        except ValueError as error:
+            raise RequestInvalid.of(f"the group of stage {stage.name}", stage.group, f"a template ({error})") from None
     applet = stage.applet
     if len(applet.expression) > MAX_EXPRESSION_CHARS:
         raise RequestInvalid.of(

@@ -16,9 +16,9 @@ _FIRST_LINE = f"PINLATER/{VERSION} {CONTENT_TYPES['json']}\n".encode()
 _JSON_SPACES = b" \t\r\n"
 
 
-def item_job(item: WaitingItem) -> ExtendedJob:
+def item_job(item: WaitingItem, *, by_flow: bool = False) -> ExtendedJob:
     """An object becomes the arguments by their names, any other payload the only argument. Where the stage names no
-    type of job the body is the payload.
+    type of job the body is the payload. `by_flow`: the group of an item without one is its flow.
     """
     stage = item.stage
     headers = {ITEM_HEADER: str(item.number), FLOW_HEADER: item.flow_id}
@@ -32,6 +32,7 @@ def item_job(item: WaitingItem) -> ExtendedJob:
         dedupe_key=item_key(item.number),
         serialize_key=item.serialize_key,
         tags=stage.tags,
+        group=item.group or (item.flow_id if by_flow else ""),
     )
 
 

@@ -21,13 +21,21 @@ from pinlater.backends.base import JobKey
 from pinlater.backends.extended import Offered
 from pinlater.background_tasks import exponential_backoff_s
 from pinlater.clock import Clock
-from pinlater.errors import FlowNotFound, FlowsUnavailable, PinLaterError, TagsNotSupported, TagsNotYet
+from pinlater.errors import (
+    FlowNotFound,
+    FlowsUnavailable,
+    GroupsNotSupported,
+    GroupsNotYet,
+    PinLaterError,
+    TagsNotSupported,
+    TagsNotYet,
+)
 from pinlater.flows.callbacks import FlowCallbacks
 from pinlater.flows.connection import FlowConnection
 from pinlater.flows.ends import QueuedJob, WaitingItem
 from pinlater.flows.item_jobs import item_job
 from pinlater.metrics import Metrics
-from pinlater.model import ClaimOutcome, ExtendedJob, JobInfo, JobState, parse_descriptor
+from pinlater.model import ClaimOutcome, JobInfo, JobState, parse_descriptor
 from pinlater.queues.directory import QueueDirectory
 from pinlater.shards.router import Router
 
@@ -366,7 +374,7 @@ class FlowKeeper:
         if queue not in self._queues.flow_queues:
             raise PinLaterError(self.problem_of(queue))
         try:
-            offered = await self._offer(queue, [item_job(item) for item in items], now_ms)
+            offered = await self._offer(queue, items, now_ms)
         except PinLaterError as error:  # a shard is away, and others have taken what lives there
             stored = error.job_descriptors or ()
             jobs = {item.number: each for item, each in zip(items, stored, strict=False) if each}
@@ -386,17 +394,27 @@ class FlowKeeper:
         await self._note_queued(queue, jobs, now_ms)
         return len(jobs)
 
-    async def _offer(self, queue: str, jobs: Sequence[ExtendedJob], now_ms: int) -> Sequence[Offered]:
-        """Where tags cannot be kept, on DynamoDB or beside a server of before, the jobs come without: work waits for no
-        tag.
+    async def _offer(self, queue: str, items: Sequence[WaitingItem], now_ms: int) -> Sequence[Offered]:
+        """Where tags or groups cannot be kept, on DynamoDB or beside an older server, the jobs come without tags, and
+        without their flow as their group: work waits for neither. It waits where its stage asks for a group.
         """
-        if not any(job.tags for job in jobs):
-            return await self._router.enqueue_extended(queue, jobs, now_ms)
-        try:
-            self._router.keys.homes.check_jobs(jobs)
-            return await self._router.enqueue_extended(queue, jobs, now_ms)
-        except (TagsNotSupported, TagsNotYet):
-            return await self._router.enqueue_extended(queue, [replace(job, tags=()) for job in jobs], now_ms)
+        with_tags, by_flow = True, self._queues.settings(queue).flows_by_group
+        while True:
+            jobs = [item_job(item, by_flow=by_flow) for item in items]
+            if not with_tags:
+                jobs = [replace(job, tags=()) for job in jobs]
+            try:
+                if any(job.tags or job.group for job in jobs):
+                    self._router.keys.homes.check_jobs(jobs)
+                return await self._router.enqueue_extended(queue, jobs, now_ms)
+            except (TagsNotSupported, TagsNotYet):
+                if not with_tags:
+                    raise
+                with_tags = False
+            except (GroupsNotSupported, GroupsNotYet):
+                if not by_flow:
+                    raise
+                by_flow = False
 
     async def _note_queued(self, queue: str, jobs: Mapping[int, str], now_ms: int) -> None:
         needless = await self._connection.call(lambda database: database.queued(jobs, now_ms))

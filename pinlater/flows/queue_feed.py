@@ -14,6 +14,7 @@ from pinlater.flows.rows import APPLET_SUFFIX, count, find_flow, lock_pending, s
 from pinlater.flows.tables import FLOWS, ITEMS, STAGES
 from pinlater.model import ClaimOutcome
 from pinlater.model.flow_words import ItemState
+from pinlater.model.group_template import group_of
 
 
 def waiting(connection: sa.Connection, window: int, limit: int, shut: Collection[str]) -> list[WaitingItem]:
@@ -87,7 +88,9 @@ def _waiting_of(connection: sa.Connection, row: Mapping[Any, Any], limit: int, o
     spec = stage_of(row["spec"])
     flow_id = connection.execute(sa.select(FLOWS.c.id).where(FLOWS.c.number == row["flow"])).scalar_one()
     return [
-        WaitingItem(number, flow_id, spec, payload, key or "", failures, retry_ms)
+        WaitingItem(
+            number, flow_id, spec, payload, key or "", failures, retry_ms, spec.group and group_of(spec.group, payload)
+        )
         for number, payload, key, failures, retry_ms in rows
     ]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
@@ -184,20 +185,8 @@ def _shown(row: Mapping[Any, Any], by_place: Mapping[int, Mapping[Any, Any]]) ->
     if not stage.parent.endswith(APPLET_SUFFIX):
         return stage
     hidden = stage_of(by_place[row["parent"]]["spec"])
-    return Stage(
-        stage.name,
-        stage.job,
-        stage.queue,
-        hidden.parent,
-        Applet(AppletKind.JOB, job=hidden.job, queue=hidden.queue),
-        stage.max_failures,
-        stage.backoff_ms,
-        stage.max_backoff_ms,
-        stage.is_final,
-        stage.keeps_open,
-        stage.priority,
-        stage.tags,
-    )
+    applet = Applet(AppletKind.JOB, job=hidden.job, queue=hidden.queue)
+    return replace(stage, parent=hidden.parent, applet=applet)
 
 
 def _callback(row: Mapping[Any, Any]) -> CallbackStatus:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Raw
 
 from pinlater.http.encodings import refusal
-from pinlater.http.forms import Duration, Form, Priority, Tags, Wait, idempotency_key
+from pinlater.http.forms import Duration, Form, Group, Priority, Tags, Wait, idempotency_key
 from pinlater.http.model_map import request_of
 from pinlater.http.operator_forms import Cursor
 from pinlater.model import MAX_TIME_MS
@@ -47,7 +47,7 @@ class AppletForm(Form):
 class StageForm(Form):
     """One kind of work. `job`: the type of job that workers know; "": the body of its jobs is the payload itself.
     `parent`: the stage before; "": it begins the flow. `keeps_open`: it is sealed by a request, and not when its parent
-    is complete.
+    is complete. `group`: makes the groups of the jobs of its items, by fields of their payloads, as in `{tenant}`.
     """
 
     name: StageName
@@ -62,6 +62,7 @@ class StageForm(Form):
     keeps_open: bool = False
     priority: Priority = 1
     tags: Tags = []
+    group: Group = ""
 
 
 class ItemForm(Form):

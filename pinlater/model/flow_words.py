@@ -60,7 +60,8 @@ class Stage:
 
     An item may fail `max_failures` times and is tried again, `backoff_ms` later, twice as long each time up to
     `max_backoff_ms`. `is_final`: its results are those of the flow. `keeps_open`: it is sealed by hand, not when its
-    parent is complete. `tags`: of the jobs of its items.
+    parent is complete. `tags`: of the jobs of its items. `group`: the template of their groups, "" for none; see
+    group_template.py.
     """
 
     name: str
@@ -75,6 +76,7 @@ class Stage:
     keeps_open: bool = False
     priority: int = 1
     tags: tuple[str, ...] = ()
+    group: str = ""
 
 
 @dataclass(frozen=True, slots=True)

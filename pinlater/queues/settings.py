@@ -124,6 +124,12 @@ class QueueSettings(PauseSettings):
         None,
         "The circuit breaker: it pauses the queue when that share of attempts failed, and tries one job now and then.",
     )
+    flows_by_group: bool = _row(
+        Flag(),
+        False,
+        "Items of flows that have no group have their flow as one, so that a flow of a million items is not the wait "
+        "of others ([fairness.md](fairness.md#flows)).",
+    )
     bodies: str = _row(
         QueueBodies(),
         "",

@@ -124,6 +124,8 @@ class FlowCalls:
             if not 1 <= stage.priority <= self._settings.num_priority_levels:
                 raise RequestInvalid.of("priority", stage.priority, f"1 to {self._settings.num_priority_levels}")
         await flows.maker.check(new.stages)
+        if any(stage.group for stage in new.stages):
+            self._router.keys.check_groups()
         await self._take_items(flows, queues, context)
         if callback is not None and callback.queue and not self._queues.has(callback.queue):
             await self._queues.create(callback.queue, self._who(context), owner(context))

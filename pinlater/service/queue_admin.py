@@ -16,14 +16,14 @@ from pinlater.shards.handle import missing
 MAX_CHANGES = 100
 """Settings in one command; there are fewer."""
 
-_BREAKER = "pause_on_failures"
+_BREAKER, _FLOWS_BY_GROUP = "pause_on_failures", "flows_by_group"
 
 
 class QueueAdmin:
     """Changes of queues and shards, for one service."""
 
     def __init__(self, context: ServiceContext) -> None:
-        self._members = context.router.members
+        self._members, self._keys = context.router.members, context.router.keys
         self._queues = context.queues
         self._breakers = context.breakers
         self._clock = context.clock
@@ -66,6 +66,8 @@ class QueueAdmin:
             raise RequestInvalid.of("the number of settings", len(set) + len(unset), f"at most {MAX_CHANGES}")
         if set.get(_BREAKER, "none") != "none":
             self._breakers.check()
+        if set.get(_FLOWS_BY_GROUP, "false") != "false":
+            self._keys.check_groups()
         made = await self._queues.change(name, set, unset, create, operator.who, operator.owner)
         resumes = name != DEFAULTS and ("paused" in unset or set.get("paused") == "false")
         if (resumes and await self._breakers.reset(name, operator.who)) or made.is_new:

@@ -145,7 +145,20 @@ async def test_a_store_without_tags_refuses_them_and_finds_none(subject: Subject
 
 @pytest.mark.parametrize("binding", [each.param() for each in WITHOUT_GROUPS], indirect=True)
 async def test_a_store_without_groups_refuses_them(subject: Subject) -> None:
-    with pytest.raises(GroupsNotSupported, match="shard '1' has no groups; enqueue the job without a group") as raised:
+    with pytest.raises(GroupsNotSupported, match="shard '1' has no groups; leave the group out") as raised:
         await offer(subject, group="acme")
     assert raised.value.reason == "GROUPS_NOT_SUPPORTED"
     assert await subject.count(JobState.PENDING) == 0
+
+
+async def test_a_store_says_whether_it_has_groups(subject: Subject, binding: Binding) -> None:
+    assert subject.shard.has_groups is binding.has_groups
+
+
+@pytest.mark.parametrize("binding", [each.param() for each in WITHOUT_GROUPS], indirect=True)
+async def test_a_queue_on_a_store_without_groups_gives_none_to_flows(served: Served) -> None:
+    setting = {"flows_by_group": "true"}
+    with pytest.raises(GroupsNotSupported, match="has no groups; leave the group out"):
+        await served.api.update_queue(QUEUE, served.password, set=setting, context=served.context)
+    (view,) = await served.api.get_queues([QUEUE])
+    assert view.settings["flows_by_group"].value == "false"

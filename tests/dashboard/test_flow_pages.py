@@ -7,6 +7,7 @@ import json
 import re
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -148,6 +149,14 @@ def awaited(visitor: Visitor, path: str, *texts: str) -> str:
             return shown
         assert time.monotonic() < ends_s, f"{missing} not in {shown}"
         time.sleep(0.2)
+
+
+def test_a_stage_shows_what_makes_its_groups(place: Place, visitor: Visitor, word: str) -> None:
+    first, last = stages(word)
+    flow = made(place.client, word, stages=[replace(first, group="eu-{user}"), last])
+    shown = visitor.text(f"{FLOWS}/{flow}")
+    assert "job calculate_wage · not tried again · group eu-{user}" in shown
+    assert shown.count("· group") == 1
 
 
 def test_items_are_found_by_stage_state_key_and_number(place: Place, visitor: Visitor, word: str) -> None:

@@ -78,6 +78,16 @@ def test_jobs_of_a_stage_with_tags_are_found_by_them(caller: Caller, queue: str)
     assert caller.refused("POST", "/v1/flows", wrong)[:2] == (400, "REQUEST_INVALID")
 
 
+def test_jobs_of_a_stage_have_the_groups_that_it_makes_of_their_payloads(caller: Caller, queue: str) -> None:
+    grouped = [{**each, "group": "{tenant}"} for each in stages(queue)]
+    flow = made(caller, queue, {"tenant": "acme"}, stages=grouped)
+    assert caller.done("GET", f"/v1/flows/{flow}")["stages"][0]["group"] == "{tenant}"
+    job = dequeued(caller, queue)
+    assert caller.done("GET", f"/v1/jobs/{job['descriptor']}")["group"] == "acme"
+    wrong = {"name": queue, "stages": [{**grouped[0], "group": "{tenant"}]}
+    assert caller.refused("POST", "/v1/flows", wrong)[:2] == (400, "REQUEST_INVALID")
+
+
 def test_an_ack_of_jobs_as_they_came_has_their_results(caller: Caller, queue: str) -> None:
     flow = made(caller, queue, 1)
     done = {"jobs": [{**dequeued(caller, queue), "result": {"amount": 7}, "result_encoding": "json"}]}

@@ -36,6 +36,7 @@ job = "calculate_payroll"
 max_failures = 3
 backoff = "2h"
 priority = 2
+group = "{user}"
 seal = "now"
 items = [{ user = 1, day = 2026-11-23 }, { user = 2 }]
 dedupe_key_from = "user"
@@ -78,6 +79,7 @@ def test_all_of_a_file_is_in_the_flow(tmp_path: Path) -> None:
                 max_failures=3,
                 backoff_ms=7_200_000,
                 max_backoff_ms=7_200_000,
+                group="{user}",
                 priority=2,
             ),
             Stage("pay", "", "checks", "calculate", Applet(AppletKind.MAP, "{user: payload.user}"), is_final=True),

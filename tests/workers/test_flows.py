@@ -315,6 +315,39 @@ def test_a_stage_has_the_tags_of_its_job_unless_others_are_said() -> None:
     assert [stage.declared.tags for stage in made] == [("tenant:7",), ("urgent",), ()]
 
 
+def test_a_stage_has_the_group_of_its_job_unless_another_is_said() -> None:
+    app = App(servers=["127.0.0.1:1"])
+
+    @app.job(queue="q", group="{tenant}")
+    def work(tenant: str) -> None: ...
+
+    @app.job(queue="q", group=lambda tenant: tenant.upper())
+    def by_function(tenant: str) -> None: ...
+
+    flow = Flow("grouped")
+    own = [flow.stage(work), flow.stage(work, name="b", group="eu-{tenant}"), flow.stage(work, name="c", group=False)]
+    assert [stage.declared.group for stage in [*own, flow.stage(by_function)]] == ["{tenant}", "eu-{tenant}", "", ""]
+    for group in (lambda tenant: tenant, "{tenant!r}", ""):
+        with pytest.raises(ConfigurationError, match=r"stage wrong: group is .*; allowed: a text with fields"):
+            flow.stage(work, name="wrong", group=group)  # type: ignore[call-overload]
+    with pytest.raises(ConfigurationError, match=r"the function has no argument 'tenent'.*did you mean tenant"):
+        flow.stage(work, name="wrong", group="{tenent}")
+
+
+def test_jobs_of_a_flow_in_memory_have_their_groups() -> None:
+    app = App(servers=["127.0.0.1:1"])
+
+    @app.job(queue="q", group="{tenant}")
+    def work(tenant: str) -> None: ...
+
+    flow = Flow("grouped")
+    flow.stage(work)
+    with testing.in_memory(app) as jobs:
+        flow.start([{"tenant": "acme"}, {"tenant": "betty"}], seal=True)
+        jobs.run_all()
+    assert sorted(run.group for run in jobs.runs) == ["acme", "betty"]
+
+
 def test_what_cannot_be_a_flow_is_said_when_it_is_declared() -> None:
     app = App(servers=["127.0.0.1:1"])
 

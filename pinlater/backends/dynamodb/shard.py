@@ -53,6 +53,7 @@ class DynamodbShard(Shard, lacks=(GroupStore,)):
     fails.
     """
 
+    has_groups = False
     keeps_order = False
     has_own_clock = True
 

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from pinlater.backends.extended import KeyHolder, Offer, Offered, OfferOutcome
 from pinlater.errors import (
+    GroupsNotSupported,
     HomeMoving,
     HomeOut,
     HomesChanged,
@@ -182,6 +183,13 @@ class KeyRouter:
         except KeysNotYet:
             return False
         return True
+
+    def check_groups(self) -> None:
+        """Whether jobs with groups can be stored, wherever their keys live. GroupsNotYet; GroupsNotSupported."""
+        self.homes.check_groups()
+        for handle in self._members.all:
+            if handle.may_be_home and not handle.shard.has_groups:
+                raise GroupsNotSupported.of_shard(handle.shard.shard_id)
 
     async def may_have_moved(self) -> bool:
         """Whether ended jobs may be on other shards than their keys: many servers share these, and keys are used."""

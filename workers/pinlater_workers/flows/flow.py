@@ -25,6 +25,7 @@ from pinlater.model.flow_words import (
     OnFailure,
     Stage,
 )
+from pinlater.model.group_template import ALLOWED, template_parts
 from pinlater.schedule import Delay, delay_seconds
 from pinlater_workers.app.app import App
 from pinlater_workers.errors import ArgumentsInvalid, ConfigurationError
@@ -50,7 +51,8 @@ class StageOptions(TypedDict, total=False):
     item may fail and is tried again, `backoff` later, twice as long each time up to `max_backoff`; unless said, what
     the job's `attempts` allow. `final`: its results are those of the flow. `keep_open`: it is sealed by hand, not when
     its parent is complete. `unique`, `serialize`: templates or functions that make the keys of items that a program
-    adds, in place of the job's; False: none.
+    adds, in place of the job's; False: none. `group`: a template by which the server makes the groups of all items from
+    their payloads, children too, as in "{tenant}"; unless said, the job's, where that is such a template. False: none.
     """
 
     name: str
@@ -64,6 +66,7 @@ class StageOptions(TypedDict, total=False):
     keep_open: bool
     unique: KeyOption
     serialize: KeyOption
+    group: str | Literal[False]
 
 
 class StartOptions(TypedDict, total=False):
@@ -211,6 +214,7 @@ class Flow:
             options.get("keep_open", False),
             options.get("priority", settings.priority),
             tuple(options.get("tags", settings.tags)),
+            _group_template(job, name, options.get("group")),
         )
         unique = _template(job, "unique", options.get("unique"), job.unique)
         serialize = _template(job, "serialize", options.get("serialize"), job.serialize)
@@ -320,6 +324,27 @@ def _see_it_takes(job: object, names: Sequence[str], why: str) -> None:
         _job(job).check_takes(*names)
     except ArgumentsInvalid as error:
         raise ConfigurationError(f"{error}; {why}") from error
+
+
+def _group_template(job: JobType, stage: str, option: object) -> str:
+    """What the server makes the groups of items by; "": they have none. ConfigurationError."""
+    if option is None:
+        own = job.settings.group
+        return own if isinstance(own, str) and _is_of_payload(own) else ""
+    if option is False:
+        return ""
+    if not isinstance(option, str) or not _is_of_payload(option):
+        allowed = f"{ALLOWED}; False: none. A function is not: the server makes groups of children too"
+        raise ConfigurationError(f"stage {stage}: group is {option!r:.200}; allowed: {allowed}")
+    job.key_template("group", option)
+    return option
+
+
+def _is_of_payload(template: str) -> bool:
+    try:
+        return bool(template_parts(template))
+    except ValueError:
+        return False
 
 
 def _template(job: JobType, what: str, option: KeyOption | None, of_job: KeyTemplate | None) -> KeyTemplate | None:

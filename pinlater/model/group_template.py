@@ -1,0 +1,66 @@
+"""The groups of a flow's items, each made from the item's payload by the template of its stage.
+
+A template is a text with fields of the payload in braces, as in `{tenant}` or `eu-{order.account}`; `{{` and `}}` are
+braces themselves. A field is a text or a whole number there.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from string import Formatter
+
+import msgspec
+
+from pinlater.model.jobs import CONTROL_CHAR, MAX_GROUP_BYTES
+
+ALLOWED = "a text with fields of the payload, as in {tenant} or eu-{order.account}"
+
+_FIELD = re.compile(r"[^.\s\[\]]+(?:\.[^.\s\[\]]+)*")
+_OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_VALUE = msgspec.json.Decoder(str | int)
+
+
+class _NoField(Exception):
+    """The payload has no such field, or it is neither a text nor a whole number."""
+
+
+@lru_cache(maxsize=1_000)
+def template_parts(template: str) -> tuple[tuple[str, str | None], ...]:
+    """Each text with the path of the field behind it; None: nothing is. ValueError: it is no template.
+
+    >>> template_parts("eu-{order.account}")
+    (('eu-', 'order.account'),)
+    """
+    parts = []
+    for text, path, spec, conversion in Formatter().parse(template):
+        if path is not None and (spec or conversion or not _FIELD.fullmatch(path)):
+            raise ValueError(f"the field {{{path}}} is none; allowed: {ALLOWED}")
+        parts.append((text, path))
+    return tuple(parts)
+
+
+def group_of(template: str, payload: bytes) -> str:
+    """The group of an item; "" where its payload lacks a field, or where a group cannot be such a text.
+
+    >>> group_of("eu-{order.account}", b'{"order": {"account": 7}}'), group_of("{tenant}", b"[1]")
+    ('eu-7', '')
+    """
+    parts = template_parts(template)
+    try:
+        group = "".join([text + ("" if path is None else _field(payload, path)) for text, path in parts])
+        size = len(group.encode())
+    except (_NoField, UnicodeEncodeError):
+        return ""
+    return "" if size > MAX_GROUP_BYTES or CONTROL_CHAR.search(group) else group
+
+
+def _field(payload: bytes, path: str) -> str:
+    """_NoField. What it does not name is skipped and not read: a payload may be large."""
+    found = msgspec.Raw(payload)
+    try:
+        for name in path.split("."):
+            found = _OBJECT.decode(found)[name]
+        return str(_VALUE.decode(found))
+    except (msgspec.DecodeError, KeyError, UnicodeDecodeError, RecursionError) as error:
+        raise _NoField from error
