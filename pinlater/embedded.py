@@ -1,8 +1,9 @@
 """A server in this process, without sockets: the service over SQLite in memory, by the clock of its host program.
 
 What a server does beside its calls by time is done here before a call, where the clock has moved: jobs expire, dead
-letters are copied, jobs that ended long ago go. What flows bring about is done before a call is answered. Calls pass
-through the wire's codec, so that what a server would refuse is refused here too.
+letters are copied, jobs that ended long ago go. Circuit breakers and maxima in progress, where a queue has one, are
+seen to before each call. What flows bring about is done before a call is answered. Calls pass through the wire's codec,
+so that what a server would refuse is refused here too.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ from pinlater.job_limits import JobLimits
 from pinlater.metrics import Metrics
 from pinlater.model import DequeuedJob, Job, RequestContext, parse_descriptor
 from pinlater.queues.directory import QueueDirectory
+from pinlater.queues.quota_balancer import QuotaBalancer
 from pinlater.service import ClaimTokens, Service, ServiceSettings
 from pinlater.service.job_events import JobEvents
-from pinlater.service.queue_limits import QueueLimits
 from pinlater.service.service_context import Features
 from pinlater.service.settings import queue_defaults
 from pinlater.shards.decorator import ShardDecorator
@@ -84,8 +85,8 @@ class EmbeddedServer:
         self._router = router = Router(members)
         self.queues = queues = QueueDirectory(members, clock, queue_defaults(settings))
         self._claims = ClaimTokens(NAME, os.getpid(), clock.now_ms())
-        self._limits = QueueLimits(router, clock, queues, metrics)
         self._priorities = tuple(range(1, settings.num_priority_levels + 1))
+        self._quotas = QuotaBalancer(members, queues, clock, self._priorities)
         self._claim_timeout_ms, self._claim_bytes = settings.max_claim_timeout_ms, settings.max_answer_bytes
 
         async def posted(due: DueCallback) -> PostOutcome:
@@ -101,6 +102,7 @@ class EmbeddedServer:
         self._service = service = Service(
             router, clock, self._claims, settings, queues=queues, metrics=metrics, events=events, features=features
         )
+        self._limits = service.limits
         self._reader = CallReader(LIMITS)
         self._maintained_ms = clock.now_ms()
         self.loop = asyncio.new_event_loop()
@@ -128,7 +130,6 @@ class EmbeddedServer:
 
     async def _close(self) -> None:
         await self._flows.close()
-        await self._limits.drain()
         await self._service.close()
 
     def has_queue(self, name: str) -> bool:
@@ -171,6 +172,10 @@ class EmbeddedServer:
             pass
         while is_later and await shard.prune(STEP, now_ms, queues.retention()):
             pass
+        for queue in sorted(queues.limited()):
+            await self._quotas.balance(queue)
+        if queues.breaker_rules() or queues.breaker_records():
+            await self._service.breakers.tick(lambda shard_id: True)
         if is_later:
             await self._settle()
 
@@ -186,7 +191,9 @@ class EmbeddedServer:
     # -- the hand of a worker ------------------------------------------------------------------------------------------
 
     async def first(self) -> tuple[str, DequeuedJob] | None:
-        """The job that is to be claimed now, with its queue: by priority, then by when it is due, then by age."""
+        """The job that is to be claimed now, with its queue. Of those that dequeues of all queues would give it is the
+        first by priority, then by when it is due, then by age.
+        """
         await self.catch_up()
         found = [(queue, each) for queue in self._open_queues() for each in await self.ready(queue, 1)]
         return min(found, key=lambda each: _order(each[1]), default=None)
@@ -197,21 +204,37 @@ class EmbeddedServer:
         return await self._shard.peek(queue, self._priorities, limit, self._claim_bytes, now_ms)
 
     async def next_due_ms(self) -> int | None:
-        """When the next job is due of those that wait for their times."""
-        due = await self._shard.next_due(self._open_queues(), self._priorities)
-        return min((each for each in due.values() if each is not None), default=None)
+        """When the next job is due of those that wait for their times, or for their queue's circuit breaker."""
+        now_ms, probes = self._clock.now_ms(), self._limits.probes
+        held = {queue: now_ms + wait_ms for queue in self.queues.open_breakers if (wait_ms := probes.wait_ms(queue))}
+        due = await self._shard.next_due([*self._open_queues(), *held], self._priorities)
+        times = [max(each, held.get(queue, each)) for queue, each in due.items() if each is not None]
+        return min(times, default=None)
+
+    async def claim_next(self, queue: str, source: str) -> DequeuedJob | None:
+        """What a dequeue of this queue gives. None: its limits keep it."""
+        claimed = await self._limits.claim(queue, self.queues.settings(queue), 1, [self._request(source)])
+        await self._limits.drain()
+        return next((job for jobs in claimed.jobs for job in jobs), None)
 
     async def claim(self, queue: str, descriptor: str, source: str) -> DequeuedJob | None:
         """This very job. None: the limits of its queue keep it, or it may not be claimed."""
         ref = parse_descriptor(descriptor)
         assert ref is not None
-        name = self._claims.next(source)
-        request = ClaimRequest(name, 1, self._priorities, self._claim_timeout_ms, self._claim_bytes)
-        _, job = await self._limits.claim_listed(queue, ref.shard, JobKey(ref.priority, ref.id), request)
+        named = JobKey(ref.priority, ref.id)
+        _, job = await self._limits.claim_listed(queue, ref.shard, named, self._request(source))
+        await self._limits.drain()
         return job
 
+    def _request(self, source: str) -> ClaimRequest:
+        """For one job."""
+        name = self._claims.next(source)
+        return ClaimRequest(name, 1, self._priorities, self._claim_timeout_ms, self._claim_bytes)
+
     def pause_ms(self, queue: str) -> int:
-        """How long until the rate of a queue may let the next job out; 0: it has none."""
+        """How long until the circuit breaker of a queue, or its rate, may let the next job out; 0: neither keeps it."""
+        if queue in self.queues.open_breakers:
+            return self._limits.probes.wait_ms(queue) or 0
         per_second = self.queues.settings(queue).max_jobs_per_second
         return 0 if not per_second else max(1, round(1_000 / per_second))
 
@@ -222,7 +245,10 @@ class EmbeddedServer:
 
     def _is_open(self, queue: str) -> bool:
         settings = self.queues.settings(queue)
-        return not settings.paused and settings.max_in_progress != 0 and settings.max_jobs_per_second != 0
+        may_probe = queue in self.queues.open_breakers and self._limits.probes.wait_ms(queue) == 0
+        if settings.paused and not may_probe:
+            return False
+        return settings.max_in_progress != 0 and settings.max_jobs_per_second != 0
 
 
 def _logger(*names: str) -> Any:

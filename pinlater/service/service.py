@@ -128,7 +128,7 @@ class Service(FlowApi, BodyApi, FoundJobsApi, GroupsApi, HoldsApi, UsageApi, Tok
         self._workers = workers
         self._validator = validator = Validator(settings)
         self._pending = pending = pending or PendingCounts(router.members, queues, clock, validator.priorities)
-        self._limits = limits = QueueLimits(router, clock, queues, metrics)
+        self.limits = limits = QueueLimits(router, clock, queues, metrics)
         self._audit = audit = Audit(router.members, clock, claims.server)
         note, unaware = partial(audit.write, BREAKER, part=OPEN), partial(features.unaware_of, BREAKERS)
         self.breakers = breakers = Breakers(
@@ -212,7 +212,7 @@ class Service(FlowApi, BodyApi, FoundJobsApi, GroupsApi, HoldsApi, UsageApi, Tok
         await self._lifecycle.drain()
         await self.long_polls.drain()
         await self.end_waits.drain()
-        await self._limits.drain()
+        await self.limits.drain()
         self.admin_password.close()
         await self._audit.drain()
         if self.queues.members is self.router.members:

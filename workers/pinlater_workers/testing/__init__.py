@@ -15,9 +15,9 @@ another one. Dead letters are kept, and do not run.
 
 Time is virtual and starts now: it goes on by the delays of jobs and by `context.wait`, without anybody waiting.
 Schedules fire as it passes: in `run_for` one by one, in `run_all` those whose times have passed (`jobs.clock.advance`).
-Jobs run one after the other: by priority, then by when they are due, then by age. A batch is what is due within the
-time that its first job waits. Delays have no jitter, and time limits are not enforced. Nothing here needs pytest, and
-nothing stands in its way.
+Jobs run one after the other: by priority, then by when they are due, then by age; those of one queue that have groups
+by turns of these. A batch is what is due within the time that its first job waits. Delays have no jitter, and time
+limits are not enforced. Nothing here needs pytest, and nothing stands in its way.
 """
 
 from __future__ import annotations
@@ -432,13 +432,17 @@ class Jobs:
     def _claimed(self, run: Run) -> DequeuedJob | None:
         return self.server.run(self.server.claim(run.queue, run.descriptor, "memory"))
 
-    def _begin(self, run: Run, end_ms: float, *, alone: bool) -> _Attempt | None:
-        """None: the limits of its queue keep it."""
-        job_type = self._type(run.queue, run.body)
-        others = [] if alone or not job_type.is_batch else self._others(run, job_type, end_ms)
-        members = [(job, each) for each in (run, *others) if (job := self._claimed(each)) is not None]
-        if not members:
+    def _begin(self, chosen: Run, end_ms: float, *, alone: bool) -> _Attempt | None:
+        """This job if it is `alone`, else what its queue hands out now. None: the limits of its queue keep it."""
+        queue, job_type = chosen.queue, self._type(chosen.queue, chosen.body)
+        first = self._claimed(chosen) if alone else self.server.run(self.server.claim_next(queue, "memory"))
+        if first is None:
             return None
+        run = self._run_of(queue, first)
+        if run is not chosen:  # a job that has just become due comes into line with the claim
+            job_type = self._type(queue, first.body)
+        others = [] if alone or not job_type.is_batch else self._others(run, job_type, end_ms)
+        members = [(first, run), *[(job, each) for each in others if (job := self._claimed(each)) is not None]]
         for _, each in members:
             each.times += 1
         deadline_ms = self.clock.now_ms() + math.ceil(job_type.settings.time_limit_s * 1000)
