@@ -82,6 +82,9 @@ MAX_LEFT = 100_000
 HELD_MS = 30_000
 """Jobs are looked at that have been in their queues for so long."""
 
+_NO_TAGS = (TagsNotSupported.reason, TagsNotYet.reason)
+_NO_GROUPS = (GroupsNotSupported.reason, GroupsNotYet.reason)
+
 _LONGEST_TROUBLE_S = 5.0
 PASS_ON_AFTER = 5
 """So many failures in a row of its own, the keeper lets another process be it."""
@@ -407,14 +410,13 @@ class FlowKeeper:
                 if any(job.tags or job.group for job in jobs):
                     self._router.keys.homes.check_jobs(jobs)
                 return await self._router.enqueue_extended(queue, jobs, now_ms)
-            except (TagsNotSupported, TagsNotYet):
-                if not with_tags:
+            except PinLaterError as error:  # of the same reason also where some of the jobs were stored
+                if with_tags and error.reason in _NO_TAGS:
+                    with_tags = False
+                elif by_flow and error.reason in _NO_GROUPS:
+                    by_flow = False
+                else:
                     raise
-                with_tags = False
-            except (GroupsNotSupported, GroupsNotYet):
-                if not by_flow:
-                    raise
-                by_flow = False
 
     async def _note_queued(self, queue: str, jobs: Mapping[int, str], now_ms: int) -> None:
         needless = await self._connection.call(lambda database: database.queued(jobs, now_ms))

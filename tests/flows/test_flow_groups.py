@@ -10,15 +10,24 @@ from pathlib import Path
 import pytest
 
 from pinlater.data_folder.password import hash_password
-from pinlater.errors import GroupsNotYet, NothingStored, RequestInvalid, TagsNotYet
-from pinlater.model import DequeueRequest, ExtendedJob, JobInfo, RequestContext, ScheduleChange
+from pinlater.errors import GroupsNotSupported, GroupsNotYet, NothingStored, RequestInvalid, TagsNotYet
+from pinlater.model import (
+    DequeuedJob,
+    DequeueRequest,
+    ExtendedJob,
+    JobInfo,
+    RequestContext,
+    ScheduleChange,
+    parse_descriptor,
+)
 from pinlater.model.flow_words import Applet, AppletKind, NewFlow, NewItem
 from pinlater.service import Service
 from pinlater.shards.keys.key_router import FixedHomes
-from tests.flows.async_service import SETTINGS, WITHIN_S, AsyncService, items_of, service_of
+from tests.flows.async_service import SETTINGS, WITHIN_S, AsyncService, as_json, items_of, payload_of, service_of
 from tests.flows.flow_stand import flow_stand
 from tests.flows.stand import ROOT
 from tests.server.running import running
+from tests.stores.places import Places
 
 PASSWORD = "let me in"
 
@@ -153,3 +162,57 @@ async def taken(service: Service) -> JobInfo:
             await asyncio.sleep(0.005)
     (info,) = (await service.lookup([jobs[0].descriptor])).values()
     return info
+
+
+def stores(places: dict[str, Places]) -> list[str]:
+    return [part for kind, each in places.items() for part in ("--store", f"{kind}={each.fresh()}")]
+
+
+def shards_of(jobs: Sequence[DequeuedJob]) -> set[str]:
+    return {ref.shard for job in jobs if (ref := parse_descriptor(job.descriptor)) is not None}
+
+
+@pytest.mark.slow
+async def test_items_have_their_groups_on_every_store_that_has_some(
+    tmp_path: Path, sqlite_places: Places, redis_places: Places, mysql_places: Places, postgres_places: Places
+) -> None:
+    places = {"sqlite": sqlite_places, "redis": redis_places, "mysql": mysql_places, "postgres": postgres_places}
+    options = ("--admin-password-hash", hash_password(PASSWORD), "--processes", "1")
+    with running(tmp_path, *SETTINGS, *stores(places), *options) as server:
+        async with service_of(server) as service:
+            root = service.stage("root", group="{tenant}", tags=("payroll",))
+            await service.client.update_queue(root.queue, PASSWORD, set={"flows_by_group": "true"}, create=True)
+            payloads = [{"tenant": f"t{number % 3}"} if number % 4 else {"user": number} for number in range(80)]
+            flow_id = await service.start(root, items=items_of(*payloads))
+            jobs = await service.take(root, 80)
+            assert shards_of(jobs) == places.keys()
+            wanted = {as_json(payload): payload.get("tenant", flow_id) for payload in payloads}
+            for job in jobs:
+                assert await group_of(service, job.descriptor) == wanted[as_json(payload_of(job))]
+            await service.succeed(root, jobs, "1")
+            await service.over(flow_id)
+
+
+@pytest.mark.slow
+async def test_a_shard_without_groups_is_said_before_a_flow_is_made_and_keeps_no_item_back(
+    tmp_path: Path, sqlite_places: Places, dynamodb_places: Places
+) -> None:
+    """The setting stands in a file, which is taken as it is."""
+    settings = tmp_path / "queues.toml"
+    options = ("--admin-password-hash", hash_password(PASSWORD), "--queue-file", str(settings), "--processes", "1")
+    settings.write_text("[queues.mixed]\nflows_by_group = true\n")
+    places = {"sqlite": sqlite_places, "dynamodb": dynamodb_places}
+    with running(tmp_path, *SETTINGS, *stores(places), *options) as server:
+        async with service_of(server) as service:
+            root = replace(service.stage("root"), queue="mixed", tags=("payroll",))
+            with pytest.raises(GroupsNotSupported, match="the store of shard 'dynamodb' has no groups"):
+                await service.start(replace(root, group="{tenant}"))
+            with pytest.raises(GroupsNotSupported):
+                await service.client.update_queue("other", PASSWORD, set={"flows_by_group": "true"}, create=True)
+            assert (await service.client.get_flows()).flows == []
+            flow_id = await service.start(root, items=items_of(*range(60)))
+            jobs = await service.take(root, 60)
+            assert shards_of(jobs) == places.keys()
+            assert {await group_of(service, job.descriptor) for job in jobs} <= {"", flow_id}
+            await service.succeed(root, jobs, "1")
+            await service.over(flow_id)
