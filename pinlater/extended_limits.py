@@ -151,9 +151,9 @@ def read_tags(tags: Sequence[str], field: str = "tags") -> None:
         raise RequestInvalid.of(field, twice, "each tag once")
 
 
-def read_group(group: str, field: str = "group") -> None:
+def read_group(group: str) -> None:
     """A group that a job gets. RequestInvalid."""
-    _plain_text(field, group, MAX_GROUP_BYTES)
+    _plain_text("group", group, MAX_GROUP_BYTES)
 
 
 def _plain_text(field: str, text: str, max_bytes: int) -> None:

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from pinlater.errors import RequestInvalid
-from pinlater.extended_limits import read_group, read_tags
+from pinlater.extended_limits import read_tags
 from pinlater.job_body import unreadable_text
 from pinlater.model import MAX_KEY_BYTES
 from pinlater.model.flow_words import AppletKind, NewFlow, NewItem, Stage
-from pinlater.model.group_template import template_parts
+from pinlater.model.group_template import TEMPLATE, template_parts
 
 MAX_STAGES, MAX_DEPTH = 64, 16
 MAX_ITEMS, MAX_PAYLOAD_BYTES, MAX_CALL_BYTES = 1_000, 64 * 1024, 4 * 1024 * 1024
@@ -124,11 +124,10 @@ def _check_stage(stage: Stage) -> None:
         )
     read_tags(stage.tags, f"the tags of stage {stage.name}")
     if stage.group:
-        read_group(stage.group, f"the group of stage {stage.name}")
         try:
             template_parts(stage.group)
         except ValueError as error:
-            raise RequestInvalid.of(f"the group of stage {stage.name}", stage.group, f"a template ({error})") from None
+            raise RequestInvalid.of(f"the group of stage {stage.name}", stage.group, f"{TEMPLATE} ({error})") from None
     applet = stage.applet
     if len(applet.expression) > MAX_EXPRESSION_CHARS:
         raise RequestInvalid.of(

@@ -14,7 +14,9 @@ import msgspec
 
 from pinlater.model.jobs import CONTROL_CHAR, MAX_GROUP_BYTES
 
-ALLOWED = "a text with fields of the payload, as in {tenant} or eu-{order.account}"
+TEMPLATE = f"up to {MAX_GROUP_BYTES} bytes of text with fields of the payload, as in {{tenant}} or eu-{{order.account}}"
+MAX_NAMES = 16
+"""In all fields together: a payload, which may be large, is read once for each."""
 
 _FIELD = re.compile(r"[^.\s\[\]]+(?:\.[^.\s\[\]]+)*")
 _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -32,11 +34,16 @@ def template_parts(template: str) -> tuple[tuple[str, str | None], ...]:
     >>> template_parts("eu-{order.account}")
     (('eu-', 'order.account'),)
     """
+    if len(template.encode()) > MAX_GROUP_BYTES or CONTROL_CHAR.search(template):
+        raise ValueError("it is too long, or has control characters")
     parts = []
     for text, path, spec, conversion in Formatter().parse(template):
         if path is not None and (spec or conversion or not _FIELD.fullmatch(path)):
-            raise ValueError(f"the field {{{path}}} is none; allowed: {ALLOWED}")
+            raise ValueError(f"{{{path}}} is no field")
         parts.append((text, path))
+    names = sum(path.count(".") + 1 for _, path in parts if path is not None)
+    if names > MAX_NAMES:
+        raise ValueError(f"its fields have {names} names, and more than {MAX_NAMES} are too many")
     return tuple(parts)
 
 

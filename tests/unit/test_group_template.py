@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pinlater.model import MAX_GROUP_BYTES
-from pinlater.model.group_template import group_of, template_parts
+from pinlater.model.group_template import MAX_NAMES, group_of, template_parts
 
 
 @pytest.mark.parametrize(
@@ -18,6 +18,7 @@ from pinlater.model.group_template import group_of, template_parts
         ("{payload.tenant-id}", '{"payload": {"tenant-id": "ö"}}'.encode(), "ö"),
         ("{{{tenant}}}", b'{"tenant": "acme"}', "{acme}"),
         ("all", b"[1]", "all"),
+        ("{a.b}" * (MAX_NAMES // 2), b'{"a": {"b": 1}}', "1" * (MAX_NAMES // 2)),
         ("{a}", b'{"a": "%b"}' % (b"x" * MAX_GROUP_BYTES), "x" * MAX_GROUP_BYTES),
     ],
 )
@@ -38,7 +39,13 @@ def test_an_item_without_what_makes_a_group_has_none(payload: bytes) -> None:
     assert group_of("{tenant}", payload) == ""
 
 
-@pytest.mark.parametrize("template", ["{", "}", "{}", "{0[a]}", "{a!r}", "{a:3}", "{a.}", "{.a}", "{a b}", "{a{b}}"])
+@pytest.mark.parametrize(
+    "template",
+    [
+        *("{", "}", "{}", "{0[a]}", "{a!r}", "{a:3}", "{a.}", "{.a}", "{a b}", "{a{b}}"),
+        *("{a}" * (MAX_NAMES + 1), "{a" + ".a" * MAX_NAMES + "}", "ö" * 128, "a\nb", "\ud800"),
+    ],
+)
 def test_what_is_no_template_is_refused(template: str) -> None:
-    with pytest.raises(ValueError, match=r"field|format|brace"):
+    with pytest.raises(ValueError, match=r"field|format|brace|too long|surrogates"):
         template_parts(template)

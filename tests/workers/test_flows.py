@@ -328,7 +328,9 @@ def test_a_stage_has_the_group_of_its_job_unless_another_is_said() -> None:
     own = [flow.stage(work), flow.stage(work, name="b", group="eu-{tenant}"), flow.stage(work, name="c", group=False)]
     assert [stage.declared.group for stage in [*own, flow.stage(by_function)]] == ["{tenant}", "eu-{tenant}", "", ""]
     for group in (lambda tenant: tenant, "{tenant!r}", ""):
-        with pytest.raises(ConfigurationError, match=r"stage wrong: group is .*; allowed: a text with fields"):
+        with pytest.raises(
+            ConfigurationError, match=r"stage wrong: group is .*; allowed: up to 255 bytes of text with"
+        ):
             flow.stage(work, name="wrong", group=group)  # type: ignore[call-overload]
     with pytest.raises(ConfigurationError, match=r"the function has no argument 'tenent'.*did you mean tenant"):
         flow.stage(work, name="wrong", group="{tenent}")

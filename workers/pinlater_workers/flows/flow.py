@@ -25,7 +25,7 @@ from pinlater.model.flow_words import (
     OnFailure,
     Stage,
 )
-from pinlater.model.group_template import ALLOWED, template_parts
+from pinlater.model.group_template import TEMPLATE, template_parts
 from pinlater.schedule import Delay, delay_seconds
 from pinlater_workers.app.app import App
 from pinlater_workers.errors import ArgumentsInvalid, ConfigurationError
@@ -334,7 +334,7 @@ def _group_template(job: JobType, stage: str, option: object) -> str:
     if option is False:
         return ""
     if not isinstance(option, str) or not _is_of_payload(option):
-        allowed = f"{ALLOWED}; False: none. A function is not: the server makes groups of children too"
+        allowed = f"{TEMPLATE}; or False. No function: the server makes the groups of children too"
         raise ConfigurationError(f"stage {stage}: group is {option!r:.200}; allowed: {allowed}")
     job.key_template("group", option)
     return option
