@@ -103,8 +103,10 @@ class Shard(JobStore, KeyStore, GroupStore, ReferenceStore, TrailStore, Operator
     events: ShardEvents
     """What listens to the shard's events; set once, before `open`."""
 
-    has_groups = True
-    """Whether jobs may have a group; see group_store.py."""
+    @property
+    def has_groups(self) -> bool:
+        """Whether jobs may have a group; see group_store.py."""
+        return GroupStore not in self.lacks
 
     @property
     def keeps_order(self) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from pinlater.backends.base import GroupStore
 from pinlater.backends.group_store import GroupCounts
 from pinlater.errors import GroupsNotSupported, PinLaterError, QueueNotFound, RequestInvalid
 from pinlater.extended_limits import read_group
@@ -48,7 +47,7 @@ class GroupAdmin:
             raise RequestInvalid.of("the number of settings", len(set) + len(unset), f"at most {MAX_CHANGES}")
         self._router.keys.homes.check_groups()
         members = self._router.members.all
-        if all(GroupStore in member.shard.lacks for member in members):
+        if not any(member.shard.has_groups for member in members):
             raise GroupsNotSupported.of_shard(members[0].shard.shard_id)
         made = await self._queues.change_group(queue, group, set, unset, operator.who)
         if made.is_new:

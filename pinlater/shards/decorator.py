@@ -14,7 +14,7 @@ class ShardDecorator(Shard):
 
     def __init__(self, inner: Shard) -> None:
         self.inner = inner
-        self.lacks, self.has_groups = inner.lacks, inner.has_groups
+        self.lacks = inner.lacks
         self._innermost: Shard = inner._innermost if isinstance(inner, ShardDecorator) else inner
         for name in ("subscribe", *OPERATIONS):
             if getattr(type(self), name) is getattr(Shard, name):

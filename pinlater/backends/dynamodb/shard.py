@@ -53,7 +53,6 @@ class DynamodbShard(Shard, lacks=(GroupStore,)):
     fails.
     """
 
-    has_groups = False
     keeps_order = False
     has_own_clock = True
 
