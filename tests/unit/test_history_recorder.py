@@ -256,6 +256,12 @@ def test_no_secret_and_no_body_is_in_the_plain_form_of_arguments() -> None:
     assert digest(b"private") in shown
 
 
+def test_a_job_shows_its_group_where_it_has_one() -> None:
+    sent = [ExtendedJob(b"1", group="acme"), ExtendedJob(b"2", dedupe_key="k")]
+    request = plain_arguments("enqueueJobs", methods.ENQUEUE.arguments(ME, "mail", sent))["request"]
+    assert [job.get("group", "") for job in request["jobs"]] == ["acme", ""]
+
+
 def _defaults(args: Any) -> dict[str, Any]:
     request = args.request
     return {"dryRun": request.dry_run, "coverage": request.coverage}

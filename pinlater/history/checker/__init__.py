@@ -11,6 +11,7 @@ shortest.py              the shortest part that contradicts
 key_rules.py             dedupe keys, serialize keys and send ids, over all jobs that have them
 queue_limit_rules.py     the maximum in progress, the rate and the pause of a queue
 hand_out_order.py        the order in which a shard hands out jobs
+group_turns.py           the turns of groups
 job_names.py             the names to which jobs answer
 stored_once.py           the one job of each body that was enqueued once
 shown_jobs.py            what scans and searches show
@@ -34,6 +35,7 @@ from collections.abc import Iterable, Mapping
 
 from pinlater.history.call_events import Event
 from pinlater.history.checker.flow_ends import FlowEnds
+from pinlater.history.checker.group_turns import GroupTurns
 from pinlater.history.checker.hand_out_order import HandOutOrder
 from pinlater.history.checker.history_judge import HistoryJudge, judged
 from pinlater.history.checker.job_call_reader import JobCallReader
@@ -65,7 +67,8 @@ def check(
     keys, limits = KeyRules(judge), QueueLimitRules(judge)
     judge.on_over = keys.ended
     judge.on_loss = lambda: limits.may_end_many("")
-    JobCallReader(judge, keys, limits, HandOutOrder(judge), ScheduleFirings(judge), FlowEnds(judge))
+    order, turns = HandOutOrder(judge), GroupTurns(judge)
+    JobCallReader(judge, keys, limits, order, turns, ScheduleFirings(judge), FlowEnds(judge))
     JobCounts(judge)
     OperatorCallReader(judge, limits)
     return judged(events, judge)

@@ -1,10 +1,12 @@
 """The order in which a shard hands out jobs, judged where it can be decided.
 
-A shard hands out jobs of one priority by run_after and then by age. So a job that is handed out was not behind another
-one of its queue, shard and priority that was there, due and untouched from the begin of the dequeue to its end.
+A shard hands out jobs of one priority and group by run_after and then by age. So a job that is handed out was not
+behind another one of its queue, shard, priority and group that was there, due and untouched from the begin of the
+dequeue to its end.
 
 Not judged: dequeues that ran beside others of the queue, since a claim of these may have held the other job for a
-moment; jobs with a serialize key or an expiry; any order between priorities and shards.
+moment; jobs with a serialize key or an expiry; any order between priorities and shards; where jobs have groups, those
+without one or put off, which come into line by and by (group_turns.py).
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ from pinlater.history.checker.verdict import Violation
 
 _NOT_JUDGED = frozenset(("serializeKey", "expiresAtMillis", "sendId", "dedupeKey"))
 _MOST_WAITING = 100_000
+_NO_GROUP = "\0"
+"""What no group is called."""
 
 
 class _Waiting(NamedTuple):
@@ -46,8 +50,8 @@ class HandOutOrder:
 
     def __init__(self, judge: HistoryJudge) -> None:
         self._judge = judge
-        self._waiting: dict[str, list[_Waiting]] = {}
-        """By the descriptor without its id."""
+        self._waiting: dict[tuple[str, str], list[_Waiting]] = {}
+        """By the descriptor without its id, and the group."""
 
         self._dequeues: dict[str, _Dequeues] = {}
         self._alone: dict[int, int] = {}
@@ -57,8 +61,10 @@ class HandOutOrder:
         """A job was stored."""
         if not _NOT_JUDGED.isdisjoint(job) or call.is_resent:
             return
-        due_ms = job.get("runAfterTimestampMillis") or 0
-        waiting = self._waiting.setdefault(descriptor.rpartition(":")[0], [])
+        due_ms, group = job.get("runAfterTimestampMillis") or 0, job.get("group", "")
+        if group and not is_due(call, due_ms, self._judge.tolerance_ms):
+            return
+        waiting = self._waiting.setdefault((descriptor.rpartition(":")[0], group), [])
         if len(waiting) < _MOST_WAITING:
             latest_ms = due_ms if due_ms > 0 else call.end_ms
             heapq.heappush(waiting, _Waiting(latest_ms, descriptor, call.end_ms, call.mark, call.begin_ms))
@@ -90,7 +96,7 @@ class HandOutOrder:
     def _judge_order(self, call: OpenCall, queue: str, jobs: Mapping[str, Mapping[str, Any]]) -> None:
         for descriptor, metadata in jobs.items():
             due_ms = metadata.get("runAfterMillis")
-            waiting = self._waiting.get(descriptor.rpartition(":")[0])
+            waiting = self._waiting.get((descriptor.rpartition(":")[0], self._group(queue, descriptor)))
             if due_ms is None or not waiting:
                 continue
             first = self._first(waiting, call.end_ms)
@@ -103,6 +109,13 @@ class HandOutOrder:
             if is_there and first.due_ms <= call.begin_ms - slack_ms and is_before:
                 self._broken(call, queue, descriptor, first)
                 return
+
+    def _group(self, queue: str, descriptor: str) -> str:
+        """Of a job whose order is judged; of others one that none of these has."""
+        if not self._judge.queue(queue).has_groups:
+            return ""
+        history = self._judge.known(descriptor)
+        return (history.group if isinstance(history, JobHistory) else "") or _NO_GROUP
 
     def _first(self, waiting: list[_Waiting], at_ms: float) -> _Waiting | None:
         """The one that was due first of those that nobody had touched by then."""
@@ -124,6 +137,11 @@ class HandOutOrder:
             self._judge.line(call.begin_ms, call.end_ms, call.mark, f"was handed {descriptor}"),
         )
         self._judge.violated(Violation("order", queue, text, call.end_ms, part, (first.mark.number, call.number)))
+
+
+def is_due(call: OpenCall, due_ms: float, tolerance_ms: float) -> bool:
+    """Whether a job of this run_after was due for certain when the enqueue stored it."""
+    return due_ms <= 0 or due_ms + tolerance_ms <= call.begin_ms
 
 
 def _id_of(descriptor: str) -> int:

@@ -86,6 +86,9 @@ class HistoryQueue:
         self.has_items = False
         """It is that of a stage of a flow."""
 
+        self.has_groups = False
+        """A job of it has a group."""
+
         self.has_limits = False
         """A limit may have held at some time."""
 

@@ -29,6 +29,7 @@ from pinlater.history.checker.claim_observations import (
     ObservedHeartbeat,
 )
 from pinlater.history.checker.flow_ends import FlowEnds
+from pinlater.history.checker.group_turns import GroupTurns
 from pinlater.history.checker.hand_out_order import HandOutOrder
 from pinlater.history.checker.history_judge import Handling, HistoryJudge, OpenCall, queue_in, shard_in
 from pinlater.history.checker.job_machine import Change, ManyChanged, whole_ms
@@ -69,6 +70,7 @@ class JobCallReader:
         keys: KeyRules,
         limits: QueueLimitRules,
         order: HandOutOrder,
+        turns: GroupTurns,
         firings: ScheduleFirings,
         flows: FlowEnds,
     ) -> None:
@@ -76,6 +78,7 @@ class JobCallReader:
         self._keys = keys
         self._limits = limits
         self._order = order
+        self._turns = turns
         self._firings = firings
         self._flows = flows
         self._names = JobNames(judge)
@@ -147,6 +150,8 @@ class JobCallReader:
         self._names.is_there(call, descriptor)
         if history is not None:
             history.key = key_of(queue, job)
+            history.group = job.get("group", "")
+            self._turns.stored(call, job, descriptor)
             self._order.stored(call, job, descriptor)
 
     def _replaced(self, call: OpenCall, job: Mapping[str, Any], descriptor: str) -> None:
@@ -259,6 +264,7 @@ class JobCallReader:
             return
         is_bound, is_confirmed = request.get("releaseOnDisconnect", False), request.get("confirmsReceipt", False)
         observe = self._judge.observe
+        observations: dict[str, ObservedClaim] = {}
         by_queue: dict[str, dict[str, Mapping[str, Any]]] = {}
         for descriptor, body in jobs.items():
             of_job = metadata.get(descriptor) or {}
@@ -276,11 +282,13 @@ class JobCallReader:
                 is_confirmed=is_confirmed,
             )
             observe(descriptor, observation)
+            observations[descriptor] = observation
             self._flows.handed_out(call, descriptor, observation)
             self._names.is_there(call, descriptor)
             self._once.handed_out(call, descriptor, body)
             self._keys.handed_out(call, descriptor)
             by_queue.setdefault(queue_in(descriptor), {})[descriptor] = of_job
+        self._turns.handed_out(call, observations)
         for queue, of_jobs in by_queue.items():
             self._limits.handed_out(call, queue, of_jobs)
         if self._order.ends(call, queues_of(request)):
@@ -360,6 +368,7 @@ class JobCallReader:
         )
         descriptor = ack.get("jobDescriptor", "")
         self._judge.observe(descriptor, observation)
+        self._turns.acked(call, descriptor, observation)
         if outcome in _HAD_AN_EFFECT:
             self._names.is_there(call, descriptor)
         if outcome is AckOutcome.SUCCEEDED and succeeded:

@@ -120,6 +120,7 @@ class JobHistory:
         "_waiting",
         "descriptor",
         "ended_by",
+        "group",
         "hidden_before",
         "is_foreign",
         "key",
@@ -136,6 +137,9 @@ class JobHistory:
         self.is_foreign = is_foreign
         self.hidden_before = hidden_before
         self.key: Key | None = None
+        self.group: str | None = None
+        """Its group, "" for none; None: not known."""
+
         self.ended_by: Observation | None = None
         """Of a job that had ended before the log begins: what ended it."""
 

@@ -35,6 +35,7 @@ RULES = {
     "shown": "the bound `order of a scan`: what scans and searches show has what was asked for, in order, and once",
     "stop": "decision 32, stopping what runs: whatever but a success ends it as cancelled",
     "stuck": "decision 7, at least once: when all was drained, each job that was accepted has ended",
+    "turn": "decision 42, groups: beside a job of a group one job of each other group, and one more that comes later",
     "twice": "row `claim`: a job that is claimed is handed out again only when that claim has ended",
 }
 """Each rule, and what of docs/semantics.md it holds a history to."""
