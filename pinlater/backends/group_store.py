@@ -5,9 +5,9 @@ each has waiting: a due job waits in the line of its group, by run_after and id,
 the group whose turn is the lowest. Then the turn of that group is one higher. Jobs without a group are a group of their
 own, with the name "".
 
-The *virtual time* of a priority is the turn at which a job of it was handed out last. A group that comes to have a job
-in line has its next turn at the virtual time, or later where it had turns ahead of that: so a group that was away gets
-no credit for it, and one that comes again and again with one job is served no more often than others. This is
+The *virtual time* of a priority is the highest turn at which a job of it was handed out. A group that comes to have a
+job in line has its next turn at the virtual time, or later where it had turns ahead of that: so a group that was away
+gets no credit for it, and one that comes again and again with one job is served no more often than others. This is
 start-time fair queueing (Goyal, Vin, Cheng 1996).
 
 Beside one job of a group, at most one job of each other group of its priority is handed out before it, and one of each

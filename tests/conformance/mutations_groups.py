@@ -37,6 +37,18 @@ GROUPS = [
     ),
     *step(
         "group_lines",
+        "heap = list(groups)\n        heapify",
+        "heap = [each for each in groups if each[1] in lines]\n        heapify",
+        groups.test_where_the_jobs_of_a_group_end_within_a_claim_all_others_take_its_place,
+    ),
+    *step(
+        "group_lines",
+        "        time = max(time, self._times.get(priority, 0.0))\n",
+        "",
+        groups.test_turns_that_went_back_are_no_credit_for_whoever_comes_then,
+    ),
+    *step(
+        "group_lines",
         "line.turn + count * self._stride(group)",
         "line.turn + self._stride(group)",
         groups.test_calls_by_chance_keep_the_turns,
@@ -81,6 +93,12 @@ GROUPS = [
         '[]:\n        session.run("give',
         groups.test_a_requeue_gives_the_turn_back,
     ),
+    *step(
+        "ready_jobs",
+        "if turns is not None and turns.pass_over(over, MOST_PASSED_OVER)",
+        "if False",
+        groups.test_a_job_whose_time_is_over_takes_no_turn,
+    ),
     *step("ready_jobs", "counts[priority] += count", "pass", groups.test_jobs_in_line_are_counted_and_shown_as_pending),
     lua(
         "enqueue_extended",
@@ -89,6 +107,12 @@ GROUPS = [
         groups.test_a_group_that_was_away_gets_no_credit,
     ),
     lua("claim", "one.next + 1", "one.next", groups.test_calls_by_chance_keep_the_turns, **_WALK),
+    lua(
+        "claim",
+        "math.max(turns[count], tonumber(call('HGET', base .. ':turn', priority) or 0))",
+        "turns[count]",
+        groups.test_turns_that_went_back_are_no_credit_for_whoever_comes_then,
+    ),
     lua("claim", "lines.enter_due(priority, now)", "", groups.test_jobs_come_into_line_when_they_are_due),
     lua(
         "cancel",

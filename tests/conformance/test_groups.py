@@ -108,6 +108,14 @@ async def test_a_group_with_one_job_at_a_time_is_served_no_more_often_than_other
     assert taken == {"a": 20, "b": 20}
 
 
+async def test_where_the_jobs_of_a_group_end_within_a_claim_all_others_take_its_place(subject: Subject) -> None:
+    for group in "bc":
+        await grouped(subject, group, 20)
+    assert groups_of(await subject.claim(limit=2)) == {"b": 1, "c": 1}
+    await grouped(subject, "a", 1)
+    assert groups_of(await subject.claim(limit=3)) == {"a": 1, "b": 1, "c": 1}
+
+
 async def test_a_claim_takes_all_there_is_whatever_the_groups(subject: Subject) -> None:
     await grouped(subject, "a", 3)
     await grouped(subject, "b", 150)
@@ -141,6 +149,18 @@ async def test_a_requeue_gives_the_turn_back(subject: Subject) -> None:
     assert groups_of(taken) == {"a": 10, "b": 10}
     assert await subject.requeue(*[job for job in taken if groups_of([job])["b"]]) == 10
     assert groups_of(await subject.claim(limit=10)) == {"b": 10}
+
+
+async def test_turns_that_went_back_are_no_credit_for_whoever_comes_then(subject: Subject) -> None:
+    await grouped(subject, "a", 40)
+    taken = await subject.claim(limit=20)
+    await grouped(subject, "b", 10)
+    assert groups_of(await subject.claim()) == {"b": 1}
+    assert await subject.requeue(*taken) == 20
+    assert groups_of(await subject.claim(limit=5)) == {"a": 5}
+    await grouped(subject, "c", 30)
+    assert groups_of(await subject.claim(limit=14)) == {"a": 14}
+    assert groups_of(await subject.claim(limit=5)) == {"a": 2, "b": 1, "c": 2}
 
 
 async def test_what_leaves_its_line_is_not_charged(subject: Subject) -> None:
@@ -240,6 +260,18 @@ async def test_a_job_whose_time_is_over_leaves_its_line(subject: Subject) -> Non
     assert await expire_jobs(subject) == 1
     await grouped(subject, "a", 1)
     assert bodies(await subject.claim()) == ["a0"]
+
+
+async def test_a_job_whose_time_is_over_takes_no_turn(subject: Subject) -> None:
+    await grouped(subject, "a", 20)
+    for number in range(4):
+        await store(subject, f"over{number}".encode(), group="b", expires_at_ms=START_MS + 5)
+    await grouped(subject, "b", 3)
+    await store(subject, b"over", group="c", expires_at_ms=START_MS + 5)
+    subject.tick(5)
+    assert groups_of(await subject.claim(limit=2)) == {"a": 1, "b": 1}
+    assert groups_of([*await subject.claim(), *await subject.claim()]) == {"a": 1, "b": 1}
+    assert groups_of(await subject.claim(limit=30)) == {"a": 18, "b": 1}
 
 
 async def test_jobs_of_one_serialize_key_wait_for_their_chain_first(subject: Subject) -> None:

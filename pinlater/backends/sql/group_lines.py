@@ -44,7 +44,8 @@ class _Line(NamedTuple):
 class Turns:
     """The jobs of one claim of a queue with groups, by turns. With `looks` it changes and locks nothing.
 
-    `candidates` may be asked again for more; `serve` is told what was handed out.
+    `candidates` may be asked again for more, or for others than what it was told to pass over; `serve` is told what was
+    handed out.
     """
 
     def __init__(self, session: Session, queue_id: int, rules: GroupRules, *, looks: bool = False) -> None:
@@ -58,6 +59,8 @@ class Turns:
         self._lines: dict[tuple[int, bytes], _Line] = {}
         self._picked: dict[int, tuple[int, bytes, float]] = {}
         """By job: its priority, its group, and the turn at which it was picked."""
+
+        self._passed_over: set[int] = set()
 
     def candidates(self, queue_id: int, priorities: Sequence[int], limit: int, now_ms: int) -> list[Row]:
         """As `Session.candidates`."""
@@ -75,6 +78,13 @@ class Turns:
             if self._looks and limit > len(found):
                 found += session.candidates(queue_id, [priority], limit - len(found), now_ms)
         return found
+
+    def pass_over(self, ids: Collection[int], most: int) -> bool:
+        """These jobs take no turns, since their time is over, unless there are `most` already. Whether some are new."""
+        before = len(self._passed_over)
+        if before < most:
+            self._passed_over.update(ids)
+        return len(self._passed_over) > before
 
     def _enter_due(self, priorities: Sequence[int], now_ms: int) -> None:
         """Up to ENTERED due jobs of each priority come into their lines."""
@@ -96,26 +106,32 @@ class Turns:
 
     def _pick(self, priority: int, limit: int, now_ms: int) -> list[int]:
         """Up to `limit` jobs of a priority, by the turns of their groups."""
-        groups = self._next_groups(priority, limit, now_ms)
-        unread = {group: _Line(turn, (), True) for turn, group in groups}
-        lines = unread | self._first_in_lines(priority, self._wanted(groups, limit))
+        groups = self._next_groups(priority, limit + len(self._passed_over), now_ms)
+        lines = self._first_in_lines(priority, self._wanted(groups, limit))
         picked: list[int] = []
-        places = dict.fromkeys(lines, 0)
-        heap = groups
+        places: dict[bytes, int] = {}
+        heap = list(groups)
         heapify(heap)
         while heap and len(picked) < limit:
             turn, group = heap[0]
-            line, place = lines[group], places[group]
+            if group not in lines:  # the jobs of others ended sooner than was expected
+                unread = [each for each in groups if each[1] not in lines]
+                lines |= self._first_in_lines(priority, self._wanted(unread, limit - len(picked)))
+                if group not in lines:
+                    heappop(heap)
+                continue
+            line, place = lines[group], places.get(group, 0)
             if place == len(line.jobs):
-                more = {group: (line.turn, place + limit - len(picked))} if line.has_more else {}
-                lines |= self._first_in_lines(priority, more)
-                line = lines[group]
-                if place == len(line.jobs):
+                if not line.has_more:
                     heappop(heap)
                     continue
+                more = self._first_in_lines(priority, {group: (line.turn, place + limit - len(picked))})
+                line = lines[group] = more[group]
+            places[group] = place + 1
+            if line.jobs[place] in self._passed_over:
+                continue
             picked.append(line.jobs[place])
             self._picked[line.jobs[place]] = priority, group, turn
-            places[group] = place + 1
             heapreplace(heap, (turn + self._stride(group), group))
         self._lines |= {(priority, group): line for group, line in lines.items()}
         return picked
@@ -184,12 +200,15 @@ class Turns:
             self._move_on(priority, last[priority], 2 * len(ids), may_be_empty=not all(row[4] for row in turns))
 
     def _move_on(self, priority: int, time: float, limit: int, *, may_be_empty: bool) -> None:
-        """The virtual time is that of the last hand-out. Where nobody waits, it is beyond all turns: whoever comes next
-        begins beside all others. What groups without jobs had before it counts no more, and goes, up to `limit`.
+        """The virtual time is that of the last hand-out; it never goes back, also where turns were given back.
+        Where nobody waits, it is beyond all turns: whoever comes next begins beside all others. What groups without
+        jobs had before it counts no more, and goes, up to `limit`.
         """
         session, which = self._session, (self._queue_id, priority)
+        time = max(time, self._times.get(priority, 0.0))
         if may_be_empty and not session.rows("first_turns", (*which, 1)):
             time = max(time, session.rows("last_past_turn", (*which, *which))[0][0] or 0.0)
+        self._times[priority] = time
         session.run("set_virtual_time", (time, *which))
         past = [bytes(group) for (group,) in session.rows("past_turns", (*which, time, limit))]
         session.run_in("remove_turns", which, past)

@@ -269,6 +269,9 @@ def _batches(
     while True:
         found = (turns or session).candidates(queue_id, group[0].priorities, wanted + passed_over, now_ms)
         rows = _without_expired(session, found, now_ms)
+        over = {row[0] for row in found}.difference(row[0] for row in rows) if len(rows) < len(found) else ()
+        if turns is not None and turns.pass_over(over, MOST_PASSED_OVER):
+            continue
         batches = list(deal(rows[:wanted], group))
         if len(rows) < wanted and len(found) == wanted + passed_over < wanted + MOST_PASSED_OVER:
             passed_over = min(2 * (len(found) - len(rows)), MOST_PASSED_OVER)

@@ -218,8 +218,10 @@ local function lines_of(base)
       end
     end
     write('ZADD', base .. ':turns:' .. priority, next_turns)
-    -- Where nobody waits the virtual time is beyond all turns: whoever comes next begins beside all others.
-    local time, ahead = turns[count], base .. ':ahead:' .. priority
+    -- The virtual time never goes back, also where turns were given back. Where nobody waits it is beyond all turns:
+    -- whoever comes next begins beside all others.
+    local time = math.max(turns[count], tonumber(call('HGET', base .. ':turn', priority) or 0))
+    local ahead = base .. ':ahead:' .. priority
     if #next_turns == 0 and call('EXISTS', base .. ':turns:' .. priority) == 0 then
       time = math.max(time, tonumber(call('ZREVRANGE', ahead, 0, 0, 'WITHSCORES')[2] or 0))
     end
