@@ -75,4 +75,15 @@ ONCE_BROKE: Mapping[str, Plan] = {
         ],
         lease_ms=5_000,
     ),
+    "a claim forgot groups where another one had no more jobs": Plan(
+        1, 1, 2, 1.0, {"groups": PartSettings(2, 3, 0.3, lull=0.0, delay_s=5.0, deaths_per_hour=0.0)}
+    ),
+    "jobs whose time was over took turns of their group": Plan(
+        141,
+        2,
+        1,
+        0.8,
+        {"groups": PartSettings(2, 2, 0.37, 1, 0.012, 95.8, 7.3, claim_timeout_s=3, deaths_per_hour=0.0)},
+        maintenance_interval_ms=15_000,
+    ),
 }

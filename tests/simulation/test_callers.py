@@ -40,6 +40,7 @@ CALLS: Mapping[str, set[str]] = {
     "chains": {"enqueueJobs", "cancelJobs"},
     "breakers": {"dequeueJobs", "ackJobs", "getQueues"},
     "latest": {"enqueueJobs", "cancelJobs", "lookupJobs"},
+    "groups": {"enqueueJobs", "dequeueJobs", "cancelJobs", "rescheduleJobs"},
 }
 """Those that a part is there for."""
 

@@ -12,6 +12,7 @@ from tests.simulation.parts.contested import Contested
 from tests.simulation.parts.counts import Counts
 from tests.simulation.parts.dead_letters import DeadLetters
 from tests.simulation.parts.flows import Flows
+from tests.simulation.parts.groups import Groups
 from tests.simulation.parts.keyed import Keyed
 from tests.simulation.parts.latest import Latest
 from tests.simulation.parts.limits import Limits
@@ -43,9 +44,10 @@ PARTS: Mapping[str, type[Part]] = {
         Chains,
         Breakers,
         Latest,
+        Groups,
     )
 }
 """By the name that a plan lists."""
 
-FOR_PLANTED_FAULTS = ("chains", "contested", "breakers", "latest")
+FOR_PLANTED_FAULTS = ("chains", "contested", "breakers", "latest", "groups")
 """No random plan has one of these: they were tried under few of the faults."""

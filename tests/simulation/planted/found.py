@@ -250,4 +250,21 @@ FOUND: Mapping[str, Mapping[str, tuple[str, int]]] = {
     "noise at bodies": {
         "bodies.tiered_shard: a body is deleted although its job may be stored": ("body", 8),
     },
+    "a flood beside tenants": {
+        "sqlite first_turns: ORDER BY turn, grp -> ORDER BY grp": ("turn", 8),
+        "sqlite first_in_line: ORDER BY run_after_ms, job_id -> ORDER BY job_id": ("order", 8),
+        "sqlite turns: queue_id = ? -> queue_id < ?": ("turn", 8),
+        "sqlite group_lines: max(turn, time), 1)) -> turn, 1))": ("turn", 8),
+        "sqlite group_lines: line.turn + count * self._stride(group) -> line.turn + self._stride(group": ("turn", 8),
+        "sqlite group_lines: _enter_due([each for -> _enter_due([0 for": ("stuck", 8),
+        "sqlite attempts: leave(session, sorted(each.job_id for each in ends -> nothing": ("stuck", 8),
+        "sqlite attempts: leave(session, sorted(row[0] for row in rows if ro -> nothing": ("stuck", 8),
+        "sqlite admin: put_back(session, sorted(moved)) -> nothing": ("early", 8),
+        "sqlite keyed_jobs: if state == IN_LINE: -> if False:": ("order", 8),
+    },
+    "tenants on two shards": {
+        "sqlite ready_jobs: counts[priority] += count -> pass": ("stuck", 8),
+        "sqlite group_lines: heap = list(groups)\n        heapify -> heap = [each for each in group": ("turn", 24),
+        "sqlite ready_jobs: if turns is not None and turns.pass_over(over, MOS -> if False": ("turn", 24),
+    },
 }

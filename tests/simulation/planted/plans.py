@@ -32,11 +32,18 @@ def _again(kind: str, every_s: float, lasts_s: float, amount: float = 0.5, until
     ]
 
 
+TENANTS = PartSettings(
+    producers=2, workers=3, pause_s=0.3, lull=0.0, delay_s=5.0, claim_timeout_s=10, deaths_per_hour=0.0
+)
+"""Nobody of them dies: what others had meanwhile is judged exactly."""
+
 ANSWERS = [*_again("callers_half", 4.0, 3.0, 0.8), *_again("callers_twice", 5.0, 4.0, 1.0)]
 PLANS: Mapping[str, Plan] = {
     **{name: _plan(name) for name in ("plain", "keyed", "results", "cancels", "counts", "dead_letters", "bodies")},
     "contested": _plan("contested"),
     "latest": _plan("latest"),
+    "a flood beside tenants": Plan(1, 1, 1, 1.0, {"groups": TENANTS}),
+    "tenants on two shards": Plan(1, 1, 2, 1.0, {"groups": TENANTS}, maintenance_interval_ms=15_000),
     "one shard": _plan("plain", shards=1),
     "one worker": Plan(1, 1, 1, 1.0, {"plain": ONE_WORKER}),
     "a long pause": _plan("limits", minutes=2.0),

@@ -180,4 +180,11 @@ WHY: Mapping[str, tuple[str, ...]] = {
     "which of two jobs waits for the other is shown to operators": (
         "sqlite queries: if entry.job_id != job.job_id: -> if True:",
     ),
+    "no history shows when a connection breaks, so the checker allows that turns go back, and that they do not": (
+        'sqlite group_lines: sorted(groups):\n        session.run("give -> []:\n        session.run("give',
+        "sqlite group_lines: time = max(time, self._times.get(priority, 0.0)) -> nothing",
+    ),
+    "whoever comes when nobody waits gets one turn before the group that was served last, which the bound allows": (
+        'sqlite group_lines: time = max(time, session.rows("last_past_turn", (* -> pass',
+    ),
 }
