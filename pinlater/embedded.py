@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 import structlog
 
+from pinlater.backends.aged_levels import levels_of
 from pinlater.backends.base import OPERATIONS, ClaimRequest, JobKey
 from pinlater.backends.extended import Offer, Offered, OfferOutcome
 from pinlater.backends.sql.sqlite import SqliteShard
@@ -201,7 +202,8 @@ class EmbeddedServer:
     async def ready(self, queue: str, limit: int, at_ms: int | None = None) -> list[DequeuedJob]:
         """What may be claimed now or then, in order."""
         now_ms = self._clock.now_ms() if at_ms is None else at_ms
-        return await self._shard.peek(queue, self._priorities, limit, self._claim_bytes, now_ms)
+        levels = levels_of(self._priorities, self.queues.settings(queue).priority_aging_ms)
+        return await self._shard.peek(queue, levels, limit, self._claim_bytes, now_ms)
 
     async def next_due_ms(self) -> int | None:
         """When the next job is due of those that wait for their times, or for their queue's circuit breaker."""

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
+from pinlater.backends.aged_levels import Level
 from pinlater.backends.extended import HeartbeatAnswer, HeartbeatRequest, RescheduleRequest
 from pinlater.backends.operations import StorePart, operation
 from pinlater.backends.requests import (
@@ -109,9 +110,10 @@ class JobStore(StorePart):
         """
 
     @operation("ready", reads=True)
-    async def count_ready(self, queue: str, priorities: Sequence[int], limit: int, now_ms: int) -> list[int]:
+    async def count_ready(self, queue: str, priorities: Sequence[Level], limit: int, now_ms: int) -> list[int]:
         """How many jobs are eligible per priority, each counted up to `limit`; ReadyCounts (group_store.py) where jobs
-        of the queue have groups. QueueNotFound.
+        of the queue have groups. Of levels (aged_levels.py) it counts the first `limit` jobs of each priority.
+        QueueNotFound.
         """
 
     @operation(reads=True)
@@ -156,7 +158,7 @@ class JobStore(StorePart):
 
     @operation(reads=True, bulk=True)
     async def peek(
-        self, queue: str, priorities: Sequence[int], limit: int, max_bytes: int, now_ms: int
+        self, queue: str, priorities: Sequence[Level], limit: int, max_bytes: int, now_ms: int
     ) -> list[DequeuedJob]:
         """What a claim would hand out now, changing nothing. QueueNotFound."""
 

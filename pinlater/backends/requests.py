@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
+from pinlater.backends.aged_levels import Level
 from pinlater.model import MAX_TIME_MS, JobState
 
 
@@ -76,15 +77,16 @@ class ExpiryRequest(NamedTuple):
 class ClaimRequest:
     """One caller's share of a claim call.
 
-    `priorities` are tried in the order given, highest first. At most `limit` jobs, and no more than fit into
-    `max_bytes` of bodies, but always the first one. `claim_descriptor` is unique per request, never used again.
+    `priorities` are tried in the order given, highest first; in a queue whose jobs age they are levels
+    (aged_levels.py). At most `limit` jobs, and no more than fit into `max_bytes` of bodies, but always the first one.
+    `claim_descriptor` is unique per request, never used again.
     `spare_ms`: the claim begins so much after now, where now is the earliest of the times that it may be.
     `is_default_timeout`: a job's own claim time-out counts before `claim_timeout_ms`.
     """
 
     claim_descriptor: str
     limit: int
-    priorities: Sequence[int]
+    priorities: Sequence[Level]
     claim_timeout_ms: int
     max_bytes: int
     spare_ms: int = 0

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import structlog
 
 from pinlater.backends.acks import Acks
+from pinlater.backends.aged_levels import Level
 from pinlater.backends.base import (
     NO_RULES,
     AckOutcome,
@@ -285,7 +286,7 @@ class TieredShard(ShardDecorator):
         ]
 
     async def peek(
-        self, queue: str, priorities: Sequence[int], limit: int, max_bytes: int, now_ms: int
+        self, queue: str, priorities: Sequence[Level], limit: int, max_bytes: int, now_ms: int
     ) -> list[DequeuedJob]:
         jobs = await self.inner.peek(queue, priorities, limit, max_bytes, now_ms)
         await self._read_into(queue, jobs)

@@ -111,6 +111,11 @@ class QueueSettings(PauseSettings):
         "",
         "A job that failed for good is copied to this queue, which has none of its own.",
     )
+    priority_aging_ms: int | None = _row(
+        OrNone(Duration(1000, 3650 * DAY_MS)),
+        None,
+        "A job counts one priority higher for each so much time since its run_after; none: priorities are strict.",
+    )
     latency_goal_ms: int | None = _row(
         OrNone(Duration(1000, 3650 * DAY_MS)),
         None,

@@ -50,6 +50,28 @@ An open breaker pauses a queue that nothing else pauses; it changes no other set
 A command takes precedence over the file, so an operator can pause a queue in an incident without changing a file.
 `queue unset` removes the command's value, and the file decides again.
 
+## Aging between priorities
+
+A worker gets jobs of a higher priority first, always.
+While jobs of priority 1 keep coming, one of priority 3 may wait for ever.
+`pinlater queue set mail priority_aging=10m` bounds that: a job counts one priority higher for each 10 minutes since its
+run_after, so one of priority 3 counts as 1 after 20 minutes.
+Jobs that count the same come by run_after, whatever their own priorities: what has come up stands before all that comes
+later.
+
+- It counts in every dequeue: over shards, by long polls, from many queues, in a dry run
+  ([decision 3](semantics.md#3-order)).
+- A job keeps its priority, and answers, counts and metrics show that one.
+  `pinlater job get` says as what a waiting job counts, and its place in line goes by that.
+  The clients for Python list the jobs of one answer by their own priorities.
+- Jobs of a priority take turns by their [groups](fairness.md#priorities-that-age) as ever.
+  The priority then counts as high as the oldest of its due jobs.
+- A failed attempt moves the run_after of its job, and its age counts anew from there.
+- A claim looks at the first jobs of each priority, not only at the highest that has some.
+  A queue without the setting pays nothing.
+- Servers of earlier versions do not know the setting, and go on strictly.
+  Nothing is stored with jobs, so there is nothing to undo.
+
 ## Pauses
 
 Who paused a queue, why, since when and until when always come from the same place as `paused`.

@@ -13,6 +13,7 @@ from heapq import merge
 from time import monotonic
 from typing import Any
 
+from pinlater.backends.aged_levels import levels_of, order_by
 from pinlater.backends.base import SLICE_BYTES, ClaimRequest
 from pinlater.errors import INVALID, NoHealthyShards, Overloaded, PinLaterError, QueueNotFound
 from pinlater.model import AckOutcome, DequeuedJob, DequeuedJobs, DequeueRequest, RequestContext, any_reporting
@@ -147,14 +148,15 @@ class Dequeuer:
         at_once, max_bytes = response_budget(bounds.max_answer_bytes, queue, claim_descriptor, at_once)
         if at_once < limit:
             limit = at_once
-        priorities, coverage = self._validator.priorities, request.coverage
+        coverage = request.coverage
+        levels = levels_of(self._validator.priorities, settings.priority_aging_ms)
         try:
             if request.dry_run:
                 now_ms, max_bytes = self._clock.now_ms(), min(max_bytes, _PEEK_BYTES)
-                return await self._router.peek(queue, priorities, limit, max_bytes, now_ms, coverage=coverage)
+                return await self._router.peek(queue, levels, limit, max_bytes, now_ms, coverage=coverage)
             max_bytes = min(max_bytes, at_once * bounds.max_body_bytes)
             max_slice = min(max_bytes, self.slice_bytes)
-            claim = ClaimRequest(claim_descriptor, at_once, priorities, timeout_ms, max_slice, 0, is_default)
+            claim = ClaimRequest(claim_descriptor, at_once, levels, timeout_ms, max_slice, 0, is_default)
             wait_ms = min(request.wait_ms, bounds.max_wait_ms) if request.wait_ms else 0
             if riding is not None and riding.joined is not None:
                 jobs = await self._claim_with_acks(queue, claim, limit, wait_ms, riding, riding.joined, context)
@@ -316,6 +318,7 @@ class Dequeuer:
         `take_room` is asked before each of them, with its bytes; False: no more now.
         """
         queue, requeuer = request.queue, self._long_polls.requeuer
+        order = order_by(claim.priorities, self._clock.now_ms())
         taken, full = body_bytes(jobs), self.slice_bytes - self._settings.max_body_bytes
         last = taken
         try:
@@ -334,7 +337,7 @@ class Dequeuer:
                     requeuer.requeue_later(more)
                     break
                 taken += last
-                jobs = list(merge(jobs, more, key=_by_priority))
+                jobs = list(merge(jobs, more, key=lambda job: order(job.priority, job.run_after_ms)))
         except PinLaterError:
             pass  # what there is already is an answer
         except BaseException:
@@ -343,11 +346,11 @@ class Dequeuer:
         return jobs
 
     def count(self, queue: str, settings: QueueSettings, jobs: Sequence[DequeuedJob]) -> None:
-        """Count them; they are in order of priority."""
+        """Count them. Where jobs do not age they are in order of priority."""
         if settings.max_pending is not None:
             self._pending.left(queue, len(jobs))
         first = jobs[0].priority
-        if first == jobs[-1].priority:
+        if first == jobs[-1].priority and settings.priority_aging_ms is None:
             self._metrics.add(len(jobs), "jobs_dequeued", queue, first)
             return
         for priority, amount in Counter([job.priority for job in jobs]).items():
@@ -368,7 +371,3 @@ def response_budget(max_answer_bytes: int, queue: str, claim_descriptor: str, li
 
 def body_bytes(jobs: Sequence[DequeuedJob]) -> int:
     return sum([len(job.body) for job in jobs])
-
-
-def _by_priority(job: DequeuedJob) -> tuple[int, int]:
-    return job.priority, job.run_after_ms

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from pinlater.backends.aged_levels import AgedLevel, levels_of, split_levels
 from pinlater.backends.base import STORED_STATES
 from pinlater.durations import age_text
 from pinlater.errors import QueueNotFound, RequestInvalid
@@ -141,15 +142,20 @@ class HoldReasons:
         is_slow = per_second is not None and per_second < _SLOW_PER_SECOND
         if not takers.are_there and not is_slow:
             return JobHold(descriptor, HoldReason.NO_WORKER, "No worker polls its queue.")
-        before = await self._before(queue, info, now_ms)
+        level = _aged_level(self._validator.priorities, settings, info, now_ms)
+        before = await self._before(queue, info, level, now_ms)
+        aged = ""
+        if level is not None and level.number < info.priority:
+            aged = f" It counts as priority {level.number}: it has been due for {age_text(now_ms - info.run_after_ms)}."
         line = f"it is number {before + 1:,} in line" if before else "it is the next in line"
         if per_second is not None and (before or is_slow):
             until_ms = now_ms + int((before + 1) * 1000 / per_second)
             text = (
                 f"Its queue is limited to {rate_text(per_second)}: {line}, about {age_text(until_ms - now_ms)} to go."
+                f"{aged}"
             )
             return JobHold(descriptor, HoldReason.RATE_LIMITED, text, until_ms=until_ms, jobs_before=before)
-        text = f"{line[0].upper()}{line[1:]} of its queue{takers.text}."
+        text = f"{line[0].upper()}{line[1:]} of its queue{takers.text}.{aged}"
         return JobHold(descriptor, HoldReason.IN_LINE, text, jobs_before=before)
 
     async def _is_at_maximum(self, queue: str, settings: QueueSettings, now_ms: int) -> bool:
@@ -165,8 +171,11 @@ class HoldReasons:
         waits_here = self._facts.long_polls.has_waiters(queue)
         return _Takers(page.total, page.slots, page.busy_slots, per_second, waits_here)
 
-    async def _before(self, queue: str, info: JobInfo, now_ms: int) -> int:
-        """How many jobs of its queue are ready and come before it: by priority, then by their time."""
+    async def _before(self, queue: str, info: JobInfo, level: AgedLevel | None, now_ms: int) -> int:
+        """How many jobs of its queue are ready and come before it: by priority or level, then by their time."""
+        if level is not None:
+            bounds = {each: level.before_ms(each, info.run_after_ms, now_ms) for each in level.priorities}
+            return sum([await self._count(queue, JobState.PENDING, [each], bounds[each]) for each in bounds])
         higher = [each for each in self._validator.priorities if each < info.priority]
         earlier = await self._count(queue, JobState.PENDING, [info.priority], info.run_after_ms - 1)
         return earlier + (await self._count(queue, JobState.PENDING, higher, now_ms) if higher else 0)
@@ -177,6 +186,12 @@ class HoldReasons:
             return await self._router.count(query, state, allow_partial=True)
         except QueueNotFound:
             return 0
+
+
+def _aged_level(priorities: tuple[int, ...], settings: QueueSettings, info: JobInfo, now_ms: int) -> AgedLevel | None:
+    """The level at which a job counts; None: jobs of its queue do not age."""
+    _, last = split_levels(levels_of(priorities, settings.priority_aging_ms))
+    return last and last._replace(number=last.of(info.priority, info.run_after_ms, now_ms))
 
 
 class HoldsApi:

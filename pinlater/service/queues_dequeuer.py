@@ -16,6 +16,7 @@ from functools import partial
 from time import monotonic
 from typing import Any, TypeVar
 
+from pinlater.backends.aged_levels import levels_of
 from pinlater.backends.base import ClaimRequest
 from pinlater.errors import (
     DequeueRateLimited,
@@ -354,16 +355,18 @@ class QueuesDequeuer:
     def _claim_request(self, call: _Call, queue: str, limit: int, max_bytes: int) -> ClaimRequest:
         """A claim of one queue, under a name of its own."""
         request, context = call.request, call.context
+        settings = self._queues.settings(queue)
         timeout_ms = request.claim_timeout_ms
         if timeout_ms is None:
-            timeout_ms = self._queues.settings(queue).claim_timeout_ms
+            timeout_ms = settings.claim_timeout_ms
         else:
             timeout_ms = min(timeout_ms, self._settings.max_claim_timeout_ms)
         is_bound = request.release_on_disconnect and context is not None and context.connection is not None
         descriptor = self._claims.next("" if context is None else context.source, timeout_ms if is_bound else None)
         max_bytes = min(max_bytes, limit * self._settings.max_body_bytes)
         is_default = request.claim_timeout_ms is None
-        return ClaimRequest(descriptor, limit, self._validator.priorities, timeout_ms, max_bytes, 0, is_default)
+        levels = levels_of(self._validator.priorities, settings.priority_aging_ms)
+        return ClaimRequest(descriptor, limit, levels, timeout_ms, max_bytes, 0, is_default)
 
     def _handed_out(self, call: _Call, queue: str, jobs: Sequence[DequeuedJob]) -> None:
         self._dequeuer.count(queue, self._queues.settings(queue), jobs)

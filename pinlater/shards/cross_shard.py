@@ -21,6 +21,7 @@ from dataclasses import replace
 from heapq import merge
 from typing import Any, NamedTuple, TypeVar
 
+from pinlater.backends.aged_levels import Level, order_by
 from pinlater.backends.base import ClaimRequest
 from pinlater.errors import PinLaterError
 from pinlater.model import DequeuedJob
@@ -48,7 +49,7 @@ _MOST_LOOKS = 1_000
 """Queues of which the last counts, or the turns of shards, are kept."""
 
 _Claims = list[list[DequeuedJob]]
-_Key = tuple[str, tuple[int, ...]]
+_Key = tuple[str, tuple[Level, ...]]
 """A queue and the priorities that are claimed."""
 
 _Kept = TypeVar("_Kept")
@@ -60,7 +61,7 @@ class _Alike(NamedTuple):
     """The likeness of claims that are carried out together."""
 
     queue: str
-    priorities: tuple[int, ...]
+    priorities: tuple[Level, ...]
     coverage: float
     enforce_quota: bool
 
@@ -150,7 +151,7 @@ class CrossShardClaims:
         alike = _Alike(queue, tuple(requests[0].priorities), coverage, enforce_quota)
         return self._batcher.call(alike, requests, now_ms)
 
-    def last_look(self, queue: str, priorities: Sequence[int]) -> Look | None:
+    def last_look(self, queue: str, priorities: Sequence[Level]) -> Look | None:
         """The last at all shards for these priorities, if it is known."""
         return self._last_looks.get((queue, tuple(priorities)))
 
@@ -311,7 +312,7 @@ class CrossShardClaims:
         return [[] for _ in requests]
 
     def _giving(
-        self, handles: Sequence[ShardHandle], queue: str, priorities: Sequence[int], ready: Sequence[Sequence[int]]
+        self, handles: Sequence[ShardHandle], queue: str, priorities: Sequence[Level], ready: Sequence[Sequence[int]]
     ) -> Giving:
         """In which order these shards give, by their counts."""
         if not have_groups(ready):
@@ -351,7 +352,7 @@ async def _claim_planned(
     return None
 
 
-def _split(requests: Sequence[ClaimRequest], shares: list[list[int]], priorities: Sequence[int]) -> list[_Part]:
+def _split(requests: Sequence[ClaimRequest], shares: list[list[int]], priorities: Sequence[Level]) -> list[_Part]:
     """Per shard, its part of each request; bytes are shared out like the jobs."""
     totals = [sum(share[index] for share in shares) for index in range(len(requests))]
     return [
@@ -417,8 +418,9 @@ def _merge(
             of_shards[index].append([(job, handle) for job in jobs])
     answer: _Claims = []
     surplus: dict[ShardHandle, list[DequeuedJob]] = {}
+    order = order_by(requests[0].priorities, now_ms)
     for lists, request in zip(of_shards, requests, strict=True):
-        pairs = list(merge(*lists, key=lambda pair: (pair[0].priority, pair[0].run_after_ms)))
+        pairs = list(merge(*lists, key=lambda pair: order(pair[0].priority, pair[0].run_after_ms)))
         kept = fitting([pair[0] for pair in pairs], request.max_bytes)
         for job, handle in pairs[kept:]:
             surplus.setdefault(handle, []).append(job)

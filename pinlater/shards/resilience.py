@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from pinlater.backends.aged_levels import Level
 from pinlater.backends.base import (
     NO_RULES,
     OPERATIONS,
@@ -190,7 +191,7 @@ class ResilientShard(ShardDecorator):
     # -- calls that may bring many bodies ----------------------------------------------------------------------------
 
     def peek(
-        self, queue: str, priorities: Sequence[int], limit: int, max_bytes: int, now_ms: int
+        self, queue: str, priorities: Sequence[Level], limit: int, max_bytes: int, now_ms: int
     ) -> Coroutine[Any, Any, list[DequeuedJob]]:
         calls = self._bulk_calls if limit > 1 else self._calls
         return calls.call(OPERATIONS["peek"], self.inner.peek, queue, priorities, limit, max_bytes, now_ms)

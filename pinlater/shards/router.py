@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping,
 from heapq import merge
 from typing import Any, TypeVar
 
+from pinlater.backends.aged_levels import Level, order_by
 from pinlater.backends.base import AckOutcome, AckRequest, ClaimRequest, EndRules, Shard
 from pinlater.backends.extended import KeyHolder, Offered
 from pinlater.errors import (
@@ -258,7 +259,7 @@ class Router:
         return self._healthy()[0].shard.ack_and_claim(queue, acks, requests, now_ms, rules, enforce_quota=enforce_quota)
 
     async def peek(
-        self, queue: str, priorities: Sequence[int], limit: int, max_bytes: int, now_ms: int, *, coverage: float = 1.0
+        self, queue: str, priorities: Sequence[Level], limit: int, max_bytes: int, now_ms: int, *, coverage: float = 1.0
     ) -> list[DequeuedJob]:
         """The jobs that a claim would hand out, the most urgent first. QueueNotFound."""
         found = answers(
@@ -266,10 +267,11 @@ class Router:
                 self._sample_shards(coverage), lambda shard: shard.peek(queue, priorities, limit, max_bytes, now_ms)
             )
         )
-        jobs = list(merge(*found, key=lambda job: (job.priority, job.run_after_ms)))
+        order = order_by(priorities, now_ms)
+        jobs = list(merge(*found, key=lambda job: order(job.priority, job.run_after_ms)))
         return jobs[: min(limit, fitting(jobs, max_bytes))]
 
-    async def count_ready(self, queue: str, priorities: Sequence[int], limit: int, now_ms: int) -> int:
+    async def count_ready(self, queue: str, priorities: Sequence[Level], limit: int, now_ms: int) -> int:
         """How many jobs are eligible, each priority and shard counted up to `limit`. QueueNotFound."""
         found = answers(
             await ask_all(self._healthy(), lambda shard: shard.count_ready(queue, priorities, limit, now_ms))

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, precondition
 
+from pinlater.backends.aged_levels import levels_of
 from pinlater.backends.base import ClaimKey, ConfigEntry, EndRules, JobKey, PerQueue, Retention, Shard
 from pinlater.errors import QueueNotFound
 from pinlater.model import JobState
@@ -28,6 +29,9 @@ queues = st.sampled_from(QUEUES)
 states = st.sampled_from(list(JobState))
 priorities = st.sampled_from(ALL)
 some_priorities = st.sampled_from([(1,), (2,), (1, 2), (1, 3), ALL])
+some_levels = st.one_of(some_priorities, st.builds(levels_of, some_priorities, st.sampled_from([1, 5, 20])))
+"""Those of queues whose jobs age, too."""
+
 limits = st.integers(1, 5)
 steps_ms = st.sampled_from([0, 1, 2, 5, 10, 20])
 late_ms = st.sampled_from([0, 0, 0, 1, 7, 60_000, 60_030])

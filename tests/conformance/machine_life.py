@@ -57,7 +57,7 @@ class LifeRules(MachineBase):
             st.tuples(
                 st.sampled_from(base.SOURCES),
                 base.limits,
-                base.some_priorities,
+                base.some_levels,
                 st.sampled_from([1, 5, 20]),
                 base.byte_bounds,
                 st.just(0),

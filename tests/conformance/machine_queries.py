@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
+from pinlater.backends.aged_levels import Level
 from pinlater.backends.base import STORED_STATES, ScanRequest
 from pinlater.model import JobState
 from tests.conformance import machine_base as base
@@ -18,8 +19,8 @@ from tests.conformance.subject import NO_BOUND, key_of
 
 
 class QueryRules(MachineBase):
-    @rule(queue=base.queues, wanted=base.some_priorities, limit=base.limits, max_bytes=base.byte_bounds)
-    def peek(self, queue: str, wanted: Sequence[int], limit: int, max_bytes: int) -> None:
+    @rule(queue=base.queues, wanted=base.some_levels, limit=base.limits, max_bytes=base.byte_bounds)
+    def peek(self, queue: str, wanted: Sequence[Level], limit: int, max_bytes: int) -> None:
         name = queue + self.suffix
         seen = self.on_shard(self.shard.peek(name, wanted, limit, max_bytes, self.now_ms))
         eligible = self.on_reference(lambda: self.reference.eligible(name, wanted, self.now_ms))
@@ -28,13 +29,11 @@ class QueryRules(MachineBase):
             None if expected is None else [each[:6] for each in expected]
         )
 
-    @rule(queue=base.queues, wanted=base.some_priorities, limit=base.limits)
-    def ready(self, queue: str, wanted: Sequence[int], limit: int) -> None:
+    @rule(queue=base.queues, wanted=base.some_levels, limit=base.limits)
+    def ready(self, queue: str, wanted: Sequence[Level], limit: int) -> None:
         self.both(
             lambda name: self.shard.count_ready(name, wanted, limit, self.now_ms),
-            lambda name: [
-                min(limit, len(self.reference.eligible(name, (priority,), self.now_ms))) for priority in wanted
-            ],
+            lambda name: self.reference.count_ready(name, wanted, limit, self.now_ms),
             queue,
         )
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
+from pinlater.backends.aged_levels import Level
 from pinlater.backends.base import (
     UNDELIVERED_IN_A_ROW,
     AckOutcome,
@@ -25,6 +27,30 @@ from pinlater.model.status_text import job_expired_status
 from tests.conformance.reference_job import RefJob, appended, cut, fitting, new_job
 from tests.conformance.reference_keys import RefKeys, Stays
 
+ALL = (1, 2, 3)
+Place = Callable[[int, int], tuple[int, int] | None]
+
+
+def place_by(levels: Sequence[Level], now_ms: int) -> Place:
+    """A function of a job's priority and run_after: the level at which it is handed out, and its run_after; None: it is
+    at none of these.
+    """
+
+    def place(priority: int, run_after_ms: int) -> tuple[int, int] | None:
+        for level in levels if run_after_ms <= now_ms else ():
+            if isinstance(level, int):
+                if priority == level:
+                    return priority, run_after_ms
+            elif priority in level.priorities:
+                counts_as = priority
+                while counts_as > 1 and run_after_ms + (priority - counts_as + 1) * level.aging_ms <= now_ms:
+                    counts_as -= 1
+                if counts_as == level.number:
+                    return counts_as, run_after_ms
+        return None
+
+    return place
+
 
 class RefLife(RefKeys):
     def enqueue(self, queue: str, jobs: Sequence[Job], ids: Sequence[int], now_ms: int) -> None:
@@ -35,12 +61,25 @@ class RefLife(RefKeys):
                 job_id, job.body, job.priority, run_after_ms, job.attempts_allowed, job.custom_status, now_ms
             )
 
-    def eligible(self, queue: str, priorities: Iterable[int], now_ms: int) -> list[RefJob]:
+    def eligible(self, queue: str, levels: Sequence[Level], now_ms: int) -> list[RefJob]:
         """In the order in which they are handed out."""
-        jobs = [
-            job for job in self.in_turn(queue, priorities) if job.run_after_ms <= now_ms and not job.is_over(now_ms)
+        place = place_by(levels, now_ms)
+        ready = [
+            (at, job.id, job)
+            for job in self.in_turn(queue, ALL)
+            if (at := place(job.priority, job.run_after_ms)) is not None and not job.is_over(now_ms)
         ]
-        return sorted(jobs, key=lambda job: (job.priority, job.run_after_ms, job.id))
+        return [job for _, _, job in sorted(ready, key=lambda each: each[:2])]
+
+    def count_ready(self, queue: str, levels: Sequence[Level], limit: int, now_ms: int) -> list[int]:
+        """Of each priority the first `limit` count."""
+        self.known(queue)
+        place, counts = place_by(levels, now_ms), Counter[int]()
+        for priority in ALL:
+            first = [job for job in self.eligible(queue, levels, now_ms) if job.priority == priority][:limit]
+            counts.update(at[0] for job in first if (at := place(priority, job.run_after_ms)) is not None)
+        numbers = [each if isinstance(each, int) else each.number for each in levels]
+        return [min(limit, counts[number]) for number in numbers]
 
     def in_turn(self, queue: str, priorities: Iterable[int]) -> list[RefJob]:
         """Those PENDING that wait for no other job."""

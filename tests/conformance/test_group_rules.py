@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 import pytest
 
+from pinlater.backends.aged_levels import levels_of
 from pinlater.backends.base import ClaimRequest, ConfigEntry
 from pinlater.backends.group_rules import GROUP_RULES_PREFIX
 from pinlater.backends.group_store import GroupCounts, ReadyCounts
@@ -140,6 +141,17 @@ async def test_jobs_of_paused_groups_are_not_ready_for_a_claim(subject: Subject)
     await grouped(subject, "a", 2)
     assert await ready(subject, 1, 2) == [2, 0]
     assert bodies(await peek(subject, 9)) == ["b0", "b1"]
+
+
+async def test_jobs_of_paused_groups_are_not_ready_where_priorities_age(subject: Subject) -> None:
+    levels = levels_of((1, 2), 600)
+    await grouped(subject, "a", 5, priority=2)
+    await grouped(subject, "b", 2, priority=2)
+    await pause(subject, "a")
+    assert groups_of(await subject.claim(limit=9, priorities=levels)) == {"b": 2}
+    assert await subject.shard.count_ready(subject.queue, levels, 100, subject.now_ms) == [0, 0]
+    await grouped(subject, "b", 1, priority=2)
+    assert await subject.shard.count_ready(subject.queue, levels, 100, subject.now_ms) == [0, 1]
 
 
 async def test_a_look_passes_over_paused_groups_that_no_claim_has_met(subject: Subject) -> None:

@@ -11,6 +11,7 @@ import pytest
 from tests.conformance.bindings import BINDINGS, Binding
 from tests.conformance.crowd import CROWD
 from tests.conformance.mutation import Mutation
+from tests.conformance.mutations_aging import AGING
 from tests.conformance.mutations_dynamodb import DYNAMODB
 from tests.conformance.mutations_groups import GROUPS
 from tests.conformance.mutations_redis import REDIS
@@ -43,6 +44,7 @@ MUTATIONS = [
     *SUCCESSORS,
     *TAGS,
     *GROUPS,
+    *AGING,
     *TRAILS,
     *DYNAMODB,
 ]

@@ -55,8 +55,8 @@ def settings(client: Client, queue: str, **values: str) -> None:
     client.update_queue(queue, PASSWORD, set=values)
 
 
-def report(queue: str, **more: int) -> WorkerReport:
-    return WorkerReport("run-1", "mailer", 1, queues={queue: 1}, **more)
+def report(queue: str, instance: str = "run-1", **more: int) -> WorkerReport:
+    return WorkerReport(instance, "mailer", 1, queues={queue: 1}, **more)
 
 
 def test_a_job_whose_time_is_to_come(client: Client, queue: str) -> None:
@@ -113,6 +113,28 @@ def test_no_worker_and_then_one_that_is_busy_with_the_place_in_line(client: Clie
     assert (hold.reason, hold.jobs_before) == (HoldReason.IN_LINE, 2)
     assert hold.text == "It is number 3 in line of its queue, and all 4 slots of its worker are busy."
     assert the_hold(client, high).text.startswith("It is the next in line of its queue, and all 4 slots")
+
+
+def test_a_job_that_has_come_up_in_a_queue_whose_jobs_age(client: Client, queue: str) -> None:
+    settings(client, queue, priority_aging="10m")
+    now_ms = int(time.time() * 1000)
+
+    def due(priority: int, minutes: int) -> str:
+        return client.enqueue(queue, [Job(b"", priority, now_ms - minutes * 60_000 - 5_000)])[0]
+
+    low, last = due(3, 14), due(3, 1)
+    for priority, minutes in ((1, 1), (1, 90), (2, 1), (2, 11), (2, 19), (3, 22), (3, 16)):
+        due(priority, minutes)
+    client.heartbeat(queue, [], worker=report(queue, "run-2", slots=4, busy_slots=4))
+    hold = the_hold(client, low)
+    assert (hold.reason, hold.jobs_before) == (HoldReason.IN_LINE, 6)
+    assert re.search(
+        r"It is number 7 in line .* busy\. It counts as priority 2: it has been due for 14m\d+s\.", hold.text
+    )
+    assert "counts as" not in the_hold(client, last).text
+    first = client.dequeue(DequeueRequest(queue, 7))
+    assert sorted(job.priority for job in first) == [1, 1, 2, 2, 3, 3, 3]
+    assert low in [job.descriptor for job in first]
 
 
 def test_a_rate_with_the_place_in_line_and_about_when(client: Client, queue: str) -> None:

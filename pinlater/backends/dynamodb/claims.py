@@ -11,11 +11,14 @@ at once what is in progress, one counts again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Sequence
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from heapq import merge
+from itertools import chain
 
+from pinlater.backends.aged_levels import JobPlace, Level, by_level, count_levels, order_by, split_levels
 from pinlater.backends.base import SLICE_BYTES, ClaimRequest, JobKey
 from pinlater.backends.dynamodb.agenda import CLAIMS, mark_of
 from pinlater.backends.dynamodb.client import ConditionFailed, TransactionCanceled
@@ -117,28 +120,52 @@ async def of_priorities(
 
 
 def select(
-    requests: Sequence[ClaimRequest], ready: dict[int, list[Candidate]], limits: Sequence[int], taken_bytes: int = 0
+    requests: Sequence[ClaimRequest],
+    ready: dict[int, list[Candidate]],
+    limits: Sequence[int],
+    now_ms: int,
+    taken_bytes: int = 0,
 ) -> list[list[Candidate]]:
     """What each request gets of the jobs that are eligible; shorter where the bodies fill a slice."""
-    left = {priority: iter(candidates) for priority, candidates in ready.items()}
     selected: list[list[Candidate]] = []
+    taken: set[int] = set()
+    levels, left = None, deque[Candidate]()
     for place, (request, limit) in enumerate(zip(requests, limits, strict=True)):
         if place and taken_bytes >= SLICE_BYTES:
             break
+        if request.priorities != levels:
+            levels = request.priorities
+            left = deque(each for each in _ordered(levels, ready, now_ms) if each.id not in taken)
         mine: list[Candidate] = []
         room = request.max_bytes
-        for priority in request.priorities:
-            for candidate in left[priority]:
-                room -= candidate.bytes
-                if len(mine) >= limit or (room < 0 and mine):
-                    left[priority] = iter([candidate, *left[priority]])
-                    break
-                mine.append(candidate)
-                taken_bytes += candidate.bytes
-            if len(mine) >= limit or (room < 0 and mine):
+        while left and len(mine) < limit:
+            room -= left[0].bytes
+            if room < 0 and mine:
                 break
+            candidate = left.popleft()
+            mine.append(candidate)
+            taken.add(candidate.id)
+            taken_bytes += candidate.bytes
         selected.append(mine)
     return selected
+
+
+def _ordered(levels: Sequence[Level], ready: dict[int, list[Candidate]], now_ms: int) -> Iterator[Candidate]:
+    """The jobs that a claim of these levels hands out, in order."""
+    priorities, last = split_levels(levels)
+    if last is None:
+        yield from chain.from_iterable([ready[priority] for priority in priorities])
+    else:
+        places = [
+            [(JobPlace(priority, each.run_after_ms, each.id), each) for each in ready[priority]]
+            for priority in priorities
+        ]
+        for _, candidate in by_level(last, places, now_ms):
+            yield candidate
+
+
+def _priorities_of(requests: Iterable[ClaimRequest]) -> list[int]:
+    return list(dict.fromkeys(priority for each in requests for priority in split_levels(each.priorities)[0]))
 
 
 async def claim(
@@ -155,7 +182,7 @@ class _Claim:
     def __init__(self, store: Store, queue: str, requests: Sequence[ClaimRequest], now_ms: int) -> None:
         self._store, self._queue, self._requests, self._now_ms = store, queue, requests, now_ms
         self._taken: list[list[StoredJob]] = [[] for _ in requests]
-        self._priorities = list(dict.fromkeys(priority for request in requests for priority in request.priorities))
+        self._priorities = _priorities_of(requests)
 
     async def carry_out(self) -> list[list[DequeuedJob]]:
         served = len(self._requests)
@@ -163,13 +190,16 @@ class _Claim:
         for _ in range(LOOKS):
             limits = [request.limit - len(taken) for request, taken in zip(self._requests, self._taken, strict=True)]
             ready = await of_priorities(self._store, qid, self._priorities, max(0, sum(limits)), self._now_ms)
-            selected = select(self._requests, ready, limits)
+            selected = select(self._requests, ready, limits, self._now_ms)
             served = len(selected)
             lost = await self._take(selected)
             if not lost:
                 break
         return [
-            [job.dequeued(self._store.of(self._queue, job)) for job in _in_order(self._requests[place], taken)]
+            [
+                job.dequeued(self._store.of(self._queue, job))
+                for job in _in_order(self._requests[place], taken, self._now_ms)
+            ]
             for place, taken in enumerate(self._taken[:served])
         ]
 
@@ -233,9 +263,9 @@ class _Claim:
         return StoredJob.of_item(item)
 
 
-def _in_order(request: ClaimRequest, jobs: Iterable[StoredJob]) -> list[StoredJob]:
-    order = {priority: place for place, priority in enumerate(request.priorities)}
-    return sorted(jobs, key=lambda job: (order[job.priority], job.run_after_ms, job.id))
+def _in_order(request: ClaimRequest, jobs: Iterable[StoredJob], now_ms: int) -> list[StoredJob]:
+    order = order_by(request.priorities, now_ms)
+    return sorted(jobs, key=lambda job: (*order(job.priority, job.run_after_ms), job.id))
 
 
 # -- within a step: with a quota, with acks, and of jobs that are named ------------------------------------------------
@@ -317,10 +347,10 @@ async def claim_in_step(
 ) -> list[list[DequeuedJob]]:
     """The jobs of each request, `room` in all at most. Jobs that the step has changed count as they are now."""
     changed = {job.id: job for job in step.changed_jobs if job.qid == qid}
-    priorities = [priority for request in requests for priority in request.priorities]
+    priorities = _priorities_of(requests)
     wanted = min(room, sum(request.limit for request in requests))
     ready = await of_priorities(store, qid, priorities, wanted, now_ms, set(changed)) if wanted else {}
-    for priority in dict.fromkeys(priorities):
+    for priority in priorities:
         back = [
             Candidate(
                 job.run_after_ms,
@@ -339,7 +369,7 @@ async def claim_in_step(
         limits.append(min(request.limit, room))
         room -= limits[-1]
         room = max(0, room)
-    selected = _within(requests, ready, limits, wanted)
+    selected = _within(requests, ready, limits, now_ms, wanted)
     await step.read([each.key for candidates in selected for each in candidates])
     answers: list[list[DequeuedJob]] = []
     for request, candidates in zip(requests, selected, strict=False):
@@ -355,7 +385,7 @@ async def claim_in_step(
 
 
 def _within(
-    requests: Sequence[ClaimRequest], ready: dict[int, list[Candidate]], limits: Sequence[int], room: int
+    requests: Sequence[ClaimRequest], ready: dict[int, list[Candidate]], limits: Sequence[int], now_ms: int, room: int
 ) -> list[list[Candidate]]:
     """A request that finds fewer jobs than its limit leaves the rest of the room to the next one."""
     selected: list[list[Candidate]] = []
@@ -364,7 +394,7 @@ def _within(
     for place, request in enumerate(requests):
         if place and size >= SLICE_BYTES:
             break
-        (mine,) = select([request], left, [min(request.limit, room)])
+        (mine,) = select([request], left, [min(request.limit, room)], now_ms)
         taken = {each.id for each in mine}
         left = {priority: [each for each in found if each.id not in taken] for priority, found in left.items()}
         room -= len(mine)
@@ -464,20 +494,25 @@ def _outcome(job: StoredJob | None, now_ms: int) -> ClaimOutcome:
 
 
 async def peek(
-    store: Store, queue: str, priorities: Sequence[int], limit: int, max_bytes: int, now_ms: int
+    store: Store, queue: str, priorities: Sequence[Level], limit: int, max_bytes: int, now_ms: int
 ) -> list[DequeuedJob]:
     qid = await store.queues.known(queue)
     request = ClaimRequest("", limit, priorities, 0, max_bytes)
-    ready = await of_priorities(store, qid, priorities, limit, now_ms)
-    (selected,) = select([request], ready, [limit])
+    ready = await of_priorities(store, qid, _priorities_of([request]), limit, now_ms)
+    (selected,) = select([request], ready, [limit], now_ms)
     found = await store.table.read_all([each.key for each in selected])
     jobs = [StoredJob.of_item(found[each.key]) for each in selected if each.key in found]
     return [job.dequeued(store.of(queue, job)) for job in jobs]
 
 
-async def count_ready(store: Store, queue: str, priorities: Sequence[int], limit: int, now_ms: int) -> list[int]:
+async def count_ready(store: Store, queue: str, priorities: Sequence[Level], limit: int, now_ms: int) -> list[int]:
     qid = await store.queues.known(queue)
-    return [len(found) for found in (await of_priorities(store, qid, priorities, limit, now_ms)).values()]
+    wanted, last = split_levels(priorities)
+    ready = await of_priorities(store, qid, wanted, limit, now_ms)
+    if last is None:
+        return [len(found) for found in ready.values()]
+    times = {priority: [each.run_after_ms for each in found] for priority, found in ready.items()}
+    return count_levels(priorities, times, limit, now_ms)
 
 
 async def next_due(store: Store, queues: Sequence[str], priorities: Sequence[int]) -> dict[str, int | None]:

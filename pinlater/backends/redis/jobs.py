@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from pinlater.backends.acks import Acks
+from pinlater.backends.aged_levels import AgedLevel, Level, split_levels, sum_levels
 from pinlater.backends.base import (
     NO_RULES,
     SLICE_BYTES,
@@ -43,6 +44,8 @@ from pinlater.backends.redis.records import (
     descriptors,
     enqueue_args,
     key_args,
+    level_args,
+    level_bytes,
 )
 from pinlater.backends.redis.scripts import ScriptCaller, lowest_id
 from pinlater.backends.redis.trail_records import trail_args, trails
@@ -85,10 +88,24 @@ class JobCommands(PubSub):
             self.deferred.defer(queue, stored)
         return stored
 
-    async def count_ready(self, queue: str, priorities: Sequence[int], limit: int, now_ms: int) -> list[int]:
-        counts = await self._store.call_queue("count_ready", queue, (queue, now_ms, *priorities))
+    async def count_ready(self, queue: str, priorities: Sequence[Level], limit: int, now_ms: int) -> list[int]:
+        wanted, last = split_levels(priorities)
+        if last is not None:
+            return await self._count_levels(queue, priorities, wanted, limit, now_ms)
+        counts = await self._store.call_queue("count_ready", queue, (queue, now_ms, *wanted))
         ready = [min(count, limit) for count in counts[: len(priorities)]]
         return ready if len(counts) == len(ready) else ReadyCounts(ready, counts[len(priorities) :])
+
+    async def _count_levels(
+        self, queue: str, levels: Sequence[Level], priorities: Sequence[int], limit: int, now_ms: int
+    ) -> list[int]:
+        found: list[int] = await self._store.call_queue("count_levels", queue, (queue, now_ms, level_bytes(levels)))
+        amounts, groups = found[: len(levels) * len(priorities)], found[len(levels) * len(priorities) :]
+
+        def count(level: AgedLevel, priority: int) -> int:
+            return amounts[(level.number - 1) * len(priorities) + priorities.index(priority)]
+
+        return sum_levels(levels, count, limit, dict(zip(priorities, groups, strict=True)) if groups else None)
 
     async def next_due(self, queues: Sequence[str], priorities: Sequence[int]) -> dict[str, int | None]:
         times = await self._store.call("next_due", len(priorities), *priorities, *queues)
@@ -148,9 +165,9 @@ class JobCommands(PubSub):
         return answers
 
     async def peek(
-        self, queue: str, priorities: Sequence[int], limit: int, max_bytes: int, now_ms: int
+        self, queue: str, priorities: Sequence[Level], limit: int, max_bytes: int, now_ms: int
     ) -> list[DequeuedJob]:
-        flat = await self._store.call_queue("peek", queue, (queue, now_ms, limit, max_bytes, *priorities))
+        flat = await self._store.call_queue("peek", queue, (queue, now_ms, limit, max_bytes, *level_args(priorities)))
         return dequeued(flat, queue, self.shard_id, "", 0)
 
     async def ack(

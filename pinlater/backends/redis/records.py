@@ -89,6 +89,7 @@ from struct import Struct
 from typing import Any
 
 from pinlater.backends.acks import AckKind, Acks
+from pinlater.backends.aged_levels import Level, split_levels
 from pinlater.backends.base import (
     SLICE_BYTES,
     CheckpointRequest,
@@ -153,8 +154,14 @@ _CLAIM_START, _CLAIM_END = Struct(">QQ"), Struct(">IB")
 
 _REQUEST = Struct(">qqQQBB")
 """What a script is told of a claim: limit, max_bytes, the start of the claim, its time-out, whether a job's own one
-counts before that, number of priorities; behind it the priorities, a byte each, and the descriptor.
+counts before that, number of bytes of the levels; behind it the levels, and the descriptor.
 """
+
+_AGED_LEVELS = Struct(">BQ")
+"""What stands before the priorities of aged levels: the number of the last level, with AGED added, and the aging."""
+
+_AGED = 128
+"""Above all priorities."""
 
 _ACK_KIND = Struct(">BBqI")
 """What a script is told of acks of one kind: 1 succeeded or 0 failed or 2 failed for good or 3 succeeded with a result
@@ -200,6 +207,9 @@ LUA_LAYOUT = {
     "CLAIM_BYTES": str(CLAIM.size),
     "CREATED_BYTES": str(_CREATED.size),
     "REQUEST_BYTES": str(_REQUEST.size),
+    "AGED_LEVELS": lua_format(_AGED_LEVELS),
+    "AGED_LEVELS_BYTES": str(_AGED_LEVELS.size),
+    "AGED": str(_AGED),
     "ACK_KIND_BYTES": str(_ACK_KIND.size),
     "MOST_OVERTAKEN_MS": str(MOST_OVERTAKEN_MS),
     "MAX_STATUS_CHARS": str(MAX_STATUS_CHARS),
@@ -305,12 +315,26 @@ def claim_args(requests: Sequence[ClaimRequest], now_ms: int) -> Args:
     """One per request (see _claim.lua): each argument costs the driver some 1,500 instructions."""
     args: Args = []
     for request in requests:
-        priorities = request.priorities
+        levels = level_bytes(request.priorities)
         from_ms = now_ms + request.spare_ms
         times = (from_ms, request.claim_timeout_ms, request.is_default_timeout)
-        about = _REQUEST.pack(request.limit, request.max_bytes, *times, len(priorities))
-        args.append(about + bytes(priorities) + request.claim_descriptor.encode())
+        about = _REQUEST.pack(request.limit, request.max_bytes, *times, len(levels))
+        args.append(about + levels + request.claim_descriptor.encode())
     return args
+
+
+def level_args(levels: Sequence[Level]) -> Args:
+    """For a script that is told of each priority apart; aged levels are one argument."""
+    priorities, last = split_levels(levels)
+    return [*priorities] if last is None else [level_bytes(levels)]
+
+
+def level_bytes(levels: Sequence[Level]) -> bytes:
+    """The priorities that are tried, a byte each; aged levels as _aging.lua reads them."""
+    priorities, last = split_levels(levels)
+    if last is None:
+        return bytes(priorities)
+    return _AGED_LEVELS.pack(_AGED + last.number, last.aging_ms) + bytes(priorities)
 
 
 def dequeued(

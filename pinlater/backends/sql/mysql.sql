@@ -371,6 +371,13 @@ FROM pinlater_jobs FORCE INDEX (pinlater_jobs_order)
 WHERE queue_id = %s AND state = 0 AND priority IN %s AND run_after_ms <= %s
 ORDER BY priority, run_after_ms, id LIMIT %s
 
+-- name: oldest_ready
+-- Those whose time is over are passed over.
+SELECT run_after_ms, id FROM pinlater_jobs FORCE INDEX (pinlater_jobs_order)
+WHERE queue_id = %s AND state = %s AND priority = %s AND run_after_ms <= %s
+    AND NOT EXISTS (SELECT 1 FROM pinlater_expiries WHERE job_id = id AND expires_at_ms <= %s)
+ORDER BY run_after_ms, id LIMIT %s
+
 -- name: listed
 SELECT {candidate}, state
 FROM pinlater_jobs FORCE INDEX (PRIMARY)

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from operator import itemgetter
 from typing import Any
 
+from pinlater.backends.aged_levels import split_levels
 from pinlater.backends.base import ClaimRequest
 from pinlater.backends.sql.records import parts
 from pinlater.backends.sql.session import Item, NewJob, Row, Session, in_slices, insert_parts
@@ -74,7 +75,7 @@ class MysqlSession(Session):
     def queue_for_claim(
         self, queue: str, requests: Sequence[ClaimRequest], now_ms: int
     ) -> tuple[int | None, str | None]:
-        priorities = {priority for request in requests for priority in request.priorities}
+        priorities = {each for request in requests for each in split_levels(request.priorities)[0]}
         rows = self.rows("queue_id_if_eligible", (tuple(priorities or {0}), now_ms, queue))
         if not rows:
             raise QueueNotFound.of(queue)

@@ -372,6 +372,13 @@ SELECT job.* FROM unnest(%s::SMALLINT[], %s::BIGINT[]) AS wanted (priority, begi
     ORDER BY run_after_ms, id LIMIT %s /*lock*/) AS job
 LIMIT %s
 
+-- name: oldest_ready
+-- Those whose time is over are passed over.
+SELECT run_after_ms, id FROM pinlater_jobs
+WHERE queue_id = %s AND state = %s AND priority = %s AND run_after_ms <= %s
+    AND NOT EXISTS (SELECT 1 FROM pinlater_expiries WHERE job_id = id AND expires_at_ms <= %s)
+ORDER BY run_after_ms, id LIMIT %s
+
 -- name: listed
 SELECT {candidate}, state
 FROM pinlater_jobs

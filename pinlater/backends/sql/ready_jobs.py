@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
+from pinlater.backends.aged_levels import Level, split_levels
 from pinlater.backends.base import (
     SLICE_BYTES,
     UNDELIVERED_IN_A_ROW,
@@ -17,6 +18,7 @@ from pinlater.backends.base import (
 )
 from pinlater.backends.group_rules import GroupRules
 from pinlater.backends.group_store import ReadyCounts
+from pinlater.backends.sql import aged_jobs
 from pinlater.backends.sql.attempts import EXTENDED as FLAGS
 from pinlater.backends.sql.attempts import (
     ID,
@@ -111,27 +113,30 @@ JOBS_PER_SELECT = 10_000
 """Small bodies come with the select, so it must not grow with the number of callers that were joined."""
 
 
-def count_ready(session: Session, queue: str, priorities: Sequence[int], limit: int, now_ms: int) -> list[int]:
+def count_ready(session: Session, queue: str, priorities: Sequence[Level], limit: int, now_ms: int) -> list[int]:
     """One statement for the queue and all its priorities, so one round trip."""
+    wanted, last = split_levels(priorities)
+    if last is not None:
+        return aged_jobs.count_ready(session, queue, priorities, last, limit, now_ms)
     pieces = [session.statements[name] for name in ("ready", "any_expired")]
-    pieces += [session.statements["ready_in_priority"]] * len(priorities)
+    pieces += [session.statements["ready_in_priority"]] * len(wanted)
     text = "\nUNION ALL\n".join(pieces)
-    session.cursor.execute(text, (queue, now_ms, *_values_of_priorities(session, queue, priorities, limit, now_ms)))
+    session.cursor.execute(text, (queue, now_ms, *_values_of_priorities(session, queue, wanted, limit, now_ms)))
     counts: dict[int, int] = dict(session.cursor.fetchall())
     if not counts[0]:
         raise QueueNotFound.of(queue)
     has_groups, has_rules = counts[0] >= HAS_GROUPS, counts[0] > HAS_GROUPS
     if not (counts[ANY_EXPIRED] or has_groups):
-        return [counts[priority] for priority in priorities]
+        return [counts[priority] for priority in wanted]
     expired: dict[int, int] = dict(session.rows("expired_ready", (now_ms, queue, now_ms)))
     # expired jobs stand among the first: count as many more, and take them off
     behind = limit + max(expired.values(), default=0)
-    session.cursor.execute(text, (queue, now_ms, *_values_of_priorities(session, queue, priorities, behind, now_ms)))
+    session.cursor.execute(text, (queue, now_ms, *_values_of_priorities(session, queue, wanted, behind, now_ms)))
     counts = dict(session.cursor.fetchall())
     groups: dict[int, int] = {}
-    if has_groups and priorities:
-        text = "\nUNION ALL\n".join([session.statements["in_line_in_priority"]] * len(priorities))
-        of_priorities = ((each, queue, each, limit, queue, each, queue, each, behind) for each in priorities)
+    if has_groups and wanted:
+        text = "\nUNION ALL\n".join([session.statements["in_line_in_priority"]] * len(wanted))
+        of_priorities = ((each, queue, each, limit, queue, each, queue, each, behind) for each in wanted)
         values = [value for some in of_priorities for value in some]
         session.cursor.execute(text, values)
         in_line = session.cursor.fetchall()
@@ -141,9 +146,9 @@ def count_ready(session: Session, queue: str, priorities: Sequence[int], limit: 
                 ((_, count),) = session.rows("in_turn_in_priority", (priority, queue, priority, now_ms, behind))
             counts[priority] += count
     if has_rules:
-        groups = sums_of_weights(session, queue, priorities)
-    ready = [min(limit, max(0, counts[priority] - expired.get(priority, 0))) for priority in priorities]
-    return ReadyCounts(ready, [groups[priority] for priority in priorities]) if groups else ready
+        groups = sums_of_weights(session, queue, wanted)
+    ready = [min(limit, max(0, counts[priority] - expired.get(priority, 0))) for priority in wanted]
+    return ReadyCounts(ready, [groups[priority] for priority in wanted]) if groups else ready
 
 
 HAS_GROUPS = 2
@@ -266,8 +271,12 @@ def _batches(
     limit = min(room, sum(request.limit for request in group))
     wanted = min(limit, FIRST_LOOK)
     passed_over = 0
+    priorities, last = split_levels(group[0].priorities)
     while True:
-        found = (turns or session).candidates(queue_id, group[0].priorities, wanted + passed_over, now_ms)
+        if last is None:
+            found = (turns or session).candidates(queue_id, priorities, wanted + passed_over, now_ms)
+        else:
+            found = aged_jobs.candidates(session, turns, queue_id, last, wanted + passed_over, now_ms)
         rows = _without_expired(session, found, now_ms)
         over = {row[0] for row in found}.difference(row[0] for row in rows) if len(rows) < len(found) else ()
         if turns is not None and turns.pass_over(over, MOST_PASSED_OVER):
@@ -433,7 +442,7 @@ _NOT_PENDING = {None: ClaimOutcome.NOT_FOUND, _IN_PROGRESS: ClaimOutcome.IN_PROG
 
 
 def peek(
-    session: Session, queue: str, priorities: Sequence[int], limit: int, max_bytes: int, now_ms: int
+    session: Session, queue: str, priorities: Sequence[Level], limit: int, max_bytes: int, now_ms: int
 ) -> list[DequeuedJob]:
     request = ClaimRequest("", limit, priorities, 0, max_bytes)
     queue_id, rules_version = session.queue_with_groups(queue)

@@ -350,6 +350,13 @@ FROM pinlater_jobs INDEXED BY pinlater_jobs_order
 WHERE queue_id = ? AND state = 0 AND priority = ? AND run_after_ms <= ?
 ORDER BY run_after_ms, id LIMIT ?
 
+-- name: oldest_ready
+-- Those whose time is over are passed over.
+SELECT run_after_ms, id FROM pinlater_jobs INDEXED BY pinlater_jobs_order
+WHERE queue_id = ? AND state = ? AND priority = ? AND run_after_ms <= ?
+    AND NOT EXISTS (SELECT 1 FROM pinlater_expiries WHERE job_id = id AND expires_at_ms <= ?)
+ORDER BY run_after_ms, id LIMIT ?
+
 -- name: listed
 SELECT {candidate}, state
 FROM pinlater_jobs NOT INDEXED

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 
 import structlog
 
+from pinlater.backends.aged_levels import Level, split_levels
 from pinlater.backends.base import ClaimRequest
 from pinlater.background_tasks import exponential_backoff_s
 from pinlater.eager import InlineFuture
@@ -263,7 +264,9 @@ class QueuePoller:
         self.found_empty(events)
         return []
 
-    def note_look(self, events: int, changes: int, looks: int, priorities: Sequence[int], *, found_none: bool) -> None:
+    def note_look(
+        self, events: int, changes: int, looks: int, priorities: Sequence[Level], *, found_none: bool
+    ) -> None:
         """A claim of others has asked all shards, after so many events, changes, and looks of all claims."""
         look = self._context.router.claims.last_look(self.queue, priorities)
         if look is not None and look.number > looks and all_notify(self._context, self.queue):
@@ -452,7 +455,8 @@ class QueuePoller:
         context, known = self._context, self.known
         events, changes = known.events, known.changes
         known.due_passed = known.is_stale = False
-        due_ms = await context.due_query.next_due(self.queue, self.waiters.priorities)
+        priorities, _ = split_levels(self.waiters.priorities)
+        due_ms = await context.due_query.next_due(self.queue, priorities)
         if due_ms is not None and due_ms <= context.clock.now_ms():
             known.found_due()
             known.pause_ms = self._slower_ms()

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from typing import ClassVar, NamedTuple
 
+from pinlater.backends.aged_levels import Level
 from pinlater.backends.base import ClaimRequest
 from pinlater.eager import InlineFuture
 from pinlater.errors import PinLaterError
@@ -62,8 +63,8 @@ class WaitQueue:
         self._is_in_order = True
         self.has_passed_over = False
         """The last batch lacks a waiter for which another queue's claim was under way."""
-        self.priorities: Sequence[int] = ()
-        """The priorities of the waiter that joined last: all dequeues of a server ask for the same."""
+        self.priorities: Sequence[Level] = ()
+        """The priorities of the waiter that joined last, or its levels: all dequeues of a server ask for the same."""
 
     def __len__(self) -> int:
         return len(self.entries)

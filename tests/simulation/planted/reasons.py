@@ -64,6 +64,13 @@ REASONS: Mapping[Reason, tuple[str, ...]] = {
         'sqlite keyed_jobs: session.run_in("untake_keys", (self._queue_id,), [ -> nothing',
     ),
     Reason.NO_CALLER: (
+        "sqlite oldest_ready: AND NOT EXISTS (SELECT 1 FROM pinlater_expiries WH -> AND ? > 0",
+        "sqlite pinlater.backends.aged_levels: max(1, priority - max -> (priority - max",
+        "sqlite pinlater.backends.aged_levels: max(0, priority - self.number) -> (priority - self.number)",
+        "sqlite pinlater.backends.aged_levels: if level > last.number:\n            return -> nothing",
+        "sqlite pinlater.backends.aged_levels: oldest[at].id in gone -> False",
+        "sqlite pinlater.backends.aged_levels: (oldest[at] if at < len(oldest) else own) -> own",
+        "sqlite aged_jobs: (StoredState.PENDING, StoredState.IN_LINE) if has_ -> (StoredState.IN_LINE,) if has_",
         "sqlite ready_jobs: leave(session, [row[0] for row in batch if states[ -> nothing",
         "sqlite group_lines: return TURN / self._rules.of(group).weight -> return TURN",
         'sqlite group_lines: give_turn_back", (TURN / rules.of(group).weight, -> give_turn_back", (TURN,',

@@ -1,6 +1,7 @@
 -- Hand out eligible jobs to each request in turn. The first write removes, so a Redis out of memory can be emptied.
 -- ARGV has from `at` on, packed, one per request: limit, max_bytes, claimed_at, time-out, 1 where a job's own time-out
--- counts before that, else 0, number of priorities, priorities of a byte each, descriptor. `within_quota`: no more than the queue's quota leaves.
+-- counts before that, else 0, number of bytes of the levels, the levels, descriptor. The levels are priorities of a byte
+-- each, or those of a queue whose jobs age (_aging.lua). `within_quota`: no more than the queue's quota leaves.
 -- Returns per request {ids, run_afters with commas between, values, changed or '', expiries of their own}: of the last
 -- two, changed is left out where all are '', expiries (place from 0 and time in turn) where there are none.
 -- BOUND    limits and max_bytes; no request is looked at once the bodies come to SLICE_BYTES: the answer is shorter then
@@ -128,6 +129,24 @@ local function claim(root, base, queue, now, within_quota, at, queue_entry)
     local left, expiry = math.min(limit, free), string.format('%d', claimed_at + timeout)
     local last = $REQUEST_BYTES + levels
     local prefix, descriptor = pack($CLAIM_START, claimed_at, timeout), sub(request, last + 1)
+    local first = byte(request, $REQUEST_BYTES + 1)
+    if levels > 0 and first >= $AGED then
+      local aging = aging_of(base, sub(request, $REQUEST_BYTES + 1, last), now)
+      for _, priority in ipairs(lines and aging.priorities or {}) do
+        if not entered[priority] then lines.enter_due(priority, now) end
+        entered[priority] = true
+      end
+      local ordered, from, to = aging.order(lines, math.max(0, left)), 1, 1
+      while ordered[from] do
+        while ordered[to + 1] and ordered[to + 1].priority == ordered[from].priority do to = to + 1 end
+        local taken
+        local priority, count = ordered[from].priority, to - from + 1
+        taken, room = take(out, priority, count, room, expiry, prefix, descriptor, claimed_at, is_default == 1)
+        if room < 0 or taken == 0 then break end
+        from, to = to + 1, to + 1
+      end
+      last = 0
+    end
     for p = $REQUEST_BYTES + 1, last do
       if left <= 0 or room < 0 then break end
       local taken

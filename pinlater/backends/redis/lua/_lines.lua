@@ -64,6 +64,15 @@ local function lines_of(base)
     return sum
   end
 
+  -- How many jobs of a priority wait in the lines of groups that are held back now, up to HELD_AT_ONCE of these.
+  function L.held_jobs(priority, now)
+    local key, sum = base .. ':lines:' .. priority, 0
+    for _, group in ipairs(call('ZRANGEBYSCORE', base .. ':held:' .. priority, '(' .. now, '+inf', 'LIMIT', 0, HELD_AT_ONCE)) do
+      sum = sum + call('ZLEXCOUNT', key, '[' .. group .. '\0', '(' .. group .. '\1')
+    end
+    return sum
+  end
+
   -- Groups that were held back, and are no more, wait for their turns again where they have jobs.
   function L.free(priority, groups)
     write('ZREM', base .. ':held:' .. priority, groups)

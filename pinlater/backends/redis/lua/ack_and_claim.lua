@@ -15,6 +15,7 @@
 --#include ack
 --#include lines
 --#include sweep
+--#include aging
 --#include claim
 local queue_entry = redis.call('HGET', KEYS[1] .. ':queues', ARGV[1])
 if not queue_entry then return false end

@@ -13,13 +13,10 @@ if redis.call('EXISTS', KEYS[2] .. ':extra') == 1 then sweep(KEYS[2], ARGV[2], S
 local counts = {}
 for i = 3, #ARGV do counts[i - 2] = redis.call('ZCOUNT', KEYS[2] .. ':s:0:' .. ARGV[i], '-inf', ARGV[2]) end
 if string.sub(queue_entry, -1) == '$GROUPS_MARK' then
+  local lines = lines_of(KEYS[2])
   for i = 3, #ARGV do
-    local held = redis.call('ZRANGEBYSCORE', KEYS[2] .. ':held:' .. ARGV[i], '(' .. ARGV[2], '+inf', 'LIMIT', 0, $HELD_AT_ONCE)
-    for _, group in ipairs(held) do
-      counts[i - 2] = counts[i - 2] - redis.call('ZLEXCOUNT', KEYS[2] .. ':lines:' .. ARGV[i], '[' .. group .. '\0', '(' .. group .. '\1')
-    end
-    counts[i - 2] = counts[i - 2] + redis.call('ZCARD', KEYS[2] .. ':s:8:' .. ARGV[i])
-    counts[#counts + 1] = lines_of(KEYS[2]).weights(ARGV[i])
+    counts[i - 2] = counts[i - 2] + redis.call('ZCARD', KEYS[2] .. ':s:8:' .. ARGV[i]) - lines.held_jobs(ARGV[i], ARGV[2])
+    counts[#counts + 1] = lines.weights(ARGV[i])
   end
 end
 return counts

@@ -1,6 +1,7 @@
 -- What a claim would hand out, changing nothing.
 -- KEYS     1 ROOT   2 BASE
--- ARGV     1 queue   2 now   3 limit   4 max_bytes   5.. priorities
+-- ARGV     1 queue   2 now   3 limit   4 max_bytes   5.. priorities, or the levels of a queue whose jobs age
+--          (_aging.lua)
 -- RETURNS  {ids, run_afters with commas between, values, changed or ''}; nil: no such queue
 -- BOUND    limit and max_bytes; one page of values at a time
 --#include many
@@ -8,6 +9,7 @@
 --#include size
 --#include lines
 --#include sweep
+--#include aging
 local base = KEYS[2]
 local queue_entry = redis.call('HGET', KEYS[1] .. ':queues', ARGV[1])
 if not queue_entry then return false end
@@ -18,7 +20,13 @@ local left, room = tonumber(ARGV[3]), tonumber(ARGV[4])
 local ids_out, scores_out, values_out, changed_out = {}, {}, {}, {}
 for p = 5, #ARGV do
   local offset, in_line, times_in_line = 0, {}, {}
-  if lines then in_line, times_in_line = lines.first(ARGV[p], left, tonumber(ARGV[2]), true) end
+  if byte(ARGV[p]) >= $AGED then  -- levels: no priority has a name like that, so nothing comes behind
+    for i, job in ipairs(aging_of(base, ARGV[p], ARGV[2]).order(lines, left, true)) do
+      in_line[i], times_in_line[i] = job.id, job.run_after
+    end
+  elseif lines then
+    in_line, times_in_line = lines.first(ARGV[p], left, tonumber(ARGV[2]), true)
+  end
   while left > 0 and room >= 0 do
     local page, ids, scores = math.min(PAGE, left), {}, {}
     for i = offset + 1, math.min(offset + page, #in_line) do ids[#ids + 1], scores[#scores + 1] = in_line[i], times_in_line[i] end
