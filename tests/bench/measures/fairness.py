@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
+from pinlater.model import MAX_QUEUES
 from tests.bench.cycle_client import GROUPS
 from tests.bench.figures import AtMost, Figure, OfFloor
 from tests.bench.measures import keyed
@@ -39,6 +40,8 @@ CASES = (
     _Flooded("1,000 quiet tenants", 20, 10, 400, 4_000, 1_000, more_ms=20),
 )
 
+APART = _Flooded("999 quiet tenants in one queue", 20, 10, 200, 2_000, MAX_QUEUES - 1, more_ms=0)
+
 
 def measure(run: Run) -> Iterator[Figure]:
     for name in CYCLE_STORES:
@@ -49,6 +52,8 @@ def measure(run: Run) -> Iterator[Figure]:
         for case in CASES:
             for shards in (1, 4):
                 yield _waits(run, name, case, shards)
+    for name in ("redis", "sqlite"):
+        yield _beside_queues(run, name)
 
 
 def _waits(run: Run, name: str, case: _Flooded, shards: int) -> Figure:
@@ -69,7 +74,26 @@ def _waits(run: Run, name: str, case: _Flooded, shards: int) -> Figure:
     )
 
 
-def _p99(run: Run, name: str, case: _Flooded, shards: int, *, flooded: bool) -> float:
+def _beside_queues(run: Run, name: str) -> Figure:
+    """The loop that one writes without groups: a queue for each tenant, and one dequeue from all of them."""
+    grouped, queued = list[float](), list[float]()
+    for number in range(run.sizes.rounds):
+        queued.append(_p99(run, name, APART, 1, flooded=True, apart="queues"))
+        grouped.append(_p99(run, name, APART, 1, flooded=True))
+        run.say(f"  {name}, {APART.name}, round {number + 1}: {grouped[-1]:.1f} ms, by queues {queued[-1]:.1f}")
+    return Figure(
+        f"fairness/p99 beside a flood, {APART.name} {name}",
+        "ms",
+        grouped,
+        [AtMost(round(statistics.median(queued), 1))],
+        queued,
+        "a queue for each tenant, and dequeueFromQueues",
+        persistence=PERSISTENCE[name],
+        notes=f"{APART.slots} slots, jobs of {APART.run_ms} ms, {APART.calm_per_s} calm ones a second",
+    )
+
+
+def _p99(run: Run, name: str, case: _Flooded, shards: int, *, flooded: bool, apart: str = "groups") -> float:
     jobs = run.sizes.jobs(case.calm_jobs)
     with stand(run, name) as store, served([store.fresh() for _ in range(shards)], 1) as server:
         load = Program(
@@ -81,6 +105,7 @@ def _p99(run: Run, name: str, case: _Flooded, shards: int, *, flooded: bool) -> 
             jobs=jobs,
             calm_groups=case.calm_groups,
             per_s=case.calm_per_s,
+            apart=apart,
         )
         load.go()
         result = load.result()
