@@ -46,7 +46,8 @@ class Load:
         self.client = client
         self.calls: Counter[str] = Counter()
         self.faults: list[str] = []
-        self.stored: set[bytes] = set()
+        self.stored: dict[bytes, str] = {}
+        """The descriptors of jobs, by their bodies."""
         self.done: Counter[bytes] = Counter()
         self.is_ending = False
         """Nothing more is enqueued."""
@@ -69,7 +70,7 @@ class Load:
                 at_ms = int(time.time() * 1000) + dice.choice((0, 0, 500))
                 jobs.append(Job(b"%d %d %d" % (at_ms, seed, number), run_after_ms=at_ms))
             descriptors = await self.call("enqueue", self.client.enqueue(QUEUE, jobs))
-            self.stored |= {job.body for job in jobs} if descriptors is not None else set()
+            self.stored |= dict(zip([job.body for job in jobs], descriptors or (), strict=False))
             await asyncio.sleep(0.01)
 
     async def look_up_and_cancel(self) -> None:
@@ -115,9 +116,33 @@ class Load:
         self.is_ending = True
         await asyncio.gather(*producers)
         deadline = time.monotonic() + WITHIN_S
-        while not self.stored <= set(self.done) and time.monotonic() < deadline:
+        while self.missing and time.monotonic() < deadline:
             await asyncio.sleep(0.1)
+        if self.missing:
+            await self.explain_missing()
         self.is_over = True
+
+    @property
+    def missing(self) -> set[bytes]:
+        """The jobs that were stored, and that no worker has had."""
+        return self.stored.keys() - self.done.keys()
+
+    async def explain_missing(self) -> None:
+        """Where they are, and how the shards are."""
+        some = [self.stored[body] for body in sorted(self.missing)[:500]]
+        found, now_ms = await self.client.lookup(some), time.time() * 1000
+        where: Counter[str] = Counter()
+        for each in some:
+            info = found.get(each)
+            state = (
+                "not there"
+                if info is None
+                else f"{info.state.name}, {'due' if info.run_after_ms <= now_ms else 'later'}"
+            )
+            where[f"{each.split(':')[1]} {state}"] += 1
+        print(f"of {len(self.missing)} missing jobs: {dict(where)}")
+        for shard in (await self.client.cluster_status(queues=[])).shards:
+            print(f"  {shard}")
 
 
 class Cluster:
@@ -209,7 +234,7 @@ async def roll(cluster: Cluster) -> Load:
 
 
 def judge(load: Load) -> None:
-    missing = load.stored - set(load.done)
+    missing = load.missing
     twice = [body for body, times in load.done.items() if times > 1]
     print(f"{len(load.stored)} jobs: {len(missing)} missing, {len(twice)} run twice; calls: {dict(load.calls)}")
     assert not load.faults, load.faults[:20]
