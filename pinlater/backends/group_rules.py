@@ -79,10 +79,15 @@ def fits(parts: Sequence[bytes], group: bytes) -> bool:
 
 
 def read_group_rules(text: str) -> GroupRules:
-    """The rules in the text of an entry; what a newer version writes beside them is passed over."""
-    words: dict[str, Any] = json.loads(text)
-    names = {name.encode(): _rule(texts) for name, texts in words.get("groups", {}).items()}
-    patterns = [(name.encode().split(b"*"), _rule(texts)) for name, texts in words.get("patterns", ())]
+    """The rules in the text of an entry. What a newer version writes beside them, or in another form, counts for
+    nothing: no claim fails for it.
+    """
+    try:
+        words: dict[str, Any] = json.loads(text)
+        names = {name.encode(): _rule(texts) for name, texts in words.get("groups", {}).items()}
+        patterns = [(name.encode().split(b"*"), _rule(texts)) for name, texts in words.get("patterns", ())]
+    except (ValueError, TypeError, AttributeError):
+        return NO_GROUP_RULES
     return GroupRules(names, patterns, any(rule.paused_until_ms for rule in names.values()))
 
 

@@ -51,8 +51,8 @@ from pinlater.model import (
 )
 from pinlater.overflow.descriptors import MARK, by_overflow, elsewhere, overflow_of
 from pinlater.overflow.overflow import Overflow
+from pinlater.overflow.store import holds_jobs_back
 from pinlater.service.job_queries import fit_values
-from pinlater.service.queue_limits import is_limited
 from pinlater.shards.router import combine_errors
 
 T = TypeVar("T")
@@ -126,7 +126,7 @@ class RoutedCalls:
 
         Its claims are bound to no connection: their owner may be another process, and moves jobs away all the time.
         """
-        if is_limited(self._overflow.context.queues.settings(request.queue)):  # nothing will come from there
+        if holds_jobs_back(self._overflow.context.queues, request.queue):  # nothing will come from there
             raise refusal
         ours = replace(request, release_on_disconnect=False, confirms_receipt=False)
         return await self._until_shards_are_back(
@@ -144,8 +144,8 @@ class RoutedCalls:
         began_s: float,
         refusal: NoHealthyShards,
     ) -> DequeuedFromQueues:
-        settings = self._overflow.context.queues.settings
-        free = [share for share in request.queues if not is_limited(settings(share.queue))]
+        queues = self._overflow.context.queues
+        free = [share for share in request.queues if not holds_jobs_back(queues, share.queue)]
         if not free:
             raise refusal
         request = replace(request, acks=())

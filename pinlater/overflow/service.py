@@ -40,9 +40,8 @@ from pinlater.model import (
     parse_descriptor,
 )
 from pinlater.overflow.descriptors import MARK
-from pinlater.overflow.store import OverflowStore, ServerContext
+from pinlater.overflow.store import OverflowStore, ServerContext, holds_jobs_back
 from pinlater.service.job_queries import fit_values
-from pinlater.service.queue_limits import is_limited
 from pinlater.service.rights import owner
 from pinlater.wire.methods import METHODS
 
@@ -89,8 +88,10 @@ class OverflowService(OverflowStore):
             return await self.service.enqueue(queue, jobs, context=context)
 
     async def dequeue(self, request: DequeueRequest, *, context: RequestContext | None = None) -> list[DequeuedJob]:
-        """Nothing for a queue that is paused or has limits: the shards, which keep those, cannot be asked now."""
-        if is_limited(self._context.queues.settings(request.queue)):
+        """Nothing for a queue that is paused, or a group of it, or that has limits: the shards, which keep those,
+        cannot be asked now.
+        """
+        if holds_jobs_back(self._context.queues, request.queue):
             await self.ack(request.ack_queue or request.queue, request.succeeded, request.failed, context=context)
             return []
         return await self.service.dequeue(request, context=context)
@@ -99,7 +100,7 @@ class OverflowService(OverflowStore):
         self, request: DequeueFromQueuesRequest, *, context: RequestContext | None = None
     ) -> DequeuedFromQueues:
         """Nothing of such queues either."""
-        free = [share for share in request.queues if not is_limited(self._context.queues.settings(share.queue))]
+        free = [share for share in request.queues if not holds_jobs_back(self._context.queues, share.queue)]
         if free:
             return await self.service.dequeue_from_queues(replace(request, queues=free), context=context)
         for each in request.acks:

@@ -30,6 +30,7 @@ from pinlater.queues.settings import QueueSettings
 from pinlater.server.limits import ServerLimits
 from pinlater.server.tls import PeerTls
 from pinlater.service import ClaimTokens, Service
+from pinlater.service.queue_limits import is_limited
 from pinlater.shards.batching import BatchingShard
 from pinlater.shards.bulkhead import BulkheadSettings
 from pinlater.shards.handle import ShardHandle
@@ -59,6 +60,8 @@ class QueueSource(Protocol):
 
     def settings(self, queue: str) -> QueueSettings: ...
 
+    def any_group_paused(self, queue: str) -> bool: ...
+
     async def sync(self, member: ShardHandle) -> None:
         """Both know afterwards what either knew. PinLaterError."""
 
@@ -67,6 +70,11 @@ class QueueSource(Protocol):
     def retention(self) -> PerQueue[Retention]: ...
 
     def dead_letter_targets(self) -> Mapping[str, DeadLetterTarget]: ...
+
+
+def holds_jobs_back(queues: QueueSource, queue: str) -> bool:
+    """Whether anything keeps jobs of the queue, or of a group of it, from being handed out as they are asked for."""
+    return is_limited(queues.settings(queue)) or queues.any_group_paused(queue)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -164,6 +164,9 @@ class QueueDirectory:
         versions = ("" if entry is None else entry.deleted_version, "" if record is None else record.deleted_version)
         return max(version_ms(version) if version else 0 for version in versions)
 
+    def any_group_paused(self, queue: str) -> bool:
+        return self.group_rules.any_paused(queue)
+
     def end_rules(self) -> PerQueue[EndRules]:
         """The rules for ends of attempts, per queue."""
         return self._derived.end_rules

@@ -49,6 +49,13 @@ class GroupRulesBook:
         entry, own = (self._latest.get(name) for name in (GROUP_RULES_PREFIX + queue, queue))
         return self._rules.get(queue, {}) if _counts(entry, own) else {}
 
+    def any_paused(self, queue: str) -> bool:
+        """Whether a group of the queue is paused now."""
+        rules = self._rules.get(queue)  # hardly a queue has any, and every dequeue may ask
+        return bool(rules) and any(
+            texts.get("paused") == "true" and self.of(queue, name).paused for name, texts in self.rules(queue).items()
+        )
+
     def of(self, queue: str, group: str) -> GroupSettings:
         """What counts for a group; a pause that is over is none."""
         _, texts = self._texts(queue, group)

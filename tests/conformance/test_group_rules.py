@@ -240,6 +240,19 @@ async def test_rules_of_a_deleted_queue_do_not_count_for_the_next_one_of_its_nam
     assert bodies(await subject.claim()) == ["a1"]
 
 
+@pytest.mark.parametrize(
+    "text", ["", "[]", '{"groups": 3}', '{"groups": {"a": {"weight": "heavy"}}}', '{"groups": {"a": 1}}']
+)
+async def test_rules_in_a_form_of_a_later_version_count_for_nothing(subject: Subject, text: str) -> None:
+    await grouped(subject, "a", 4)
+    await pause(subject, "a")
+    name = GROUP_RULES_PREFIX + subject.queue
+    entry = ConfigEntry(name, await version_above(subject, name), text)
+    assert await subject.shard.put_config([entry], subject.now_ms) == [True]
+    await grouped(subject, "b", 4)
+    assert groups_of(await subject.claim(limit=4)) == {"a": 2, "b": 2}
+
+
 async def test_rules_older_than_those_here_are_not_taken(subject: Subject) -> None:
     await grouped(subject, "a", 2)
     await pause(subject, "a")

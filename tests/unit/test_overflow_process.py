@@ -234,6 +234,14 @@ async def test_a_paused_queue_is_not_handed_out(tmp_path: Path) -> None:
         assert it.kept.waiting == 0, "a pause is not in the way of moving"
 
 
+async def test_a_queue_with_a_paused_group_is_not_handed_out(tmp_path: Path) -> None:
+    async with process(tmp_path) as it:
+        await it.service.queues.change_group("mail", "acme", {"paused": "true"}, [], "me")
+        await kept_jobs(it)
+        with pytest.raises(NoHealthyShards):
+            await it.dequeue()
+
+
 # -- riding acks -------------------------------------------------------------------------------------------------------
 
 

@@ -49,12 +49,9 @@ local function drop(queue)
   call('UNLINK', unpack(keys))
 end
 
--- The rules for the groups of a queue (group_rules.py), unless they are those of an earlier one of its name. Groups that
--- are paused no more wait for their turns again.
-local function take_rules(queue, version, text)
-  local _, deleted = parts(call('HGET', root .. ':records', queue))
-  local base, now = root .. ':q:' .. queue, tonumber(ARGV[1])
-  if not above(version, deleted) then return end
+-- What BASE:rules has of the text of an entry. An error where a newer version writes it in another form, which counts for
+-- nothing.
+local function packed_group_rules(text)
   local rules, packed_rules, patterns = cjson.decode(text), {}, {}
   local function weight_of(texts) return tonumber(texts.weight or 1) end
   for group, texts in pairs(rules.groups or {}) do
@@ -67,8 +64,18 @@ local function take_rules(queue, version, text)
     patterns[i] = {pieces, weight_of(each[2])}
   end
   if #patterns > 0 then packed_rules[#packed_rules + 1], packed_rules[#packed_rules + 2] = '', cjson.encode(patterns) end
+  return packed_rules
+end
+
+-- The rules for the groups of a queue (group_rules.py), unless they are those of an earlier one of its name. Groups that
+-- are paused no more wait for their turns again.
+local function take_rules(queue, version, text)
+  local _, deleted = parts(call('HGET', root .. ':records', queue))
+  local base, now = root .. ':q:' .. queue, tonumber(ARGV[1])
+  if not above(version, deleted) then return end
+  local is_read, packed_rules = pcall(packed_group_rules, text)
   call('DEL', base .. ':rules')
-  write('HSET', base .. ':rules', packed_rules)
+  write('HSET', base .. ':rules', is_read and packed_rules or {})
   for priority = 1, tonumber(ARGV[3]) do
     local freed = {}
     for _, group in ipairs(call('ZRANGE', base .. ':held:' .. priority, 0, -1)) do
