@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
+from functools import partial
 from heapq import merge
 from time import monotonic
 from typing import Any
 
-from pinlater.backends.aged_levels import levels_of, order_by
+from pinlater.backends.aged_levels import Level, levels_of, order_by
 from pinlater.backends.base import SLICE_BYTES, ClaimRequest
 from pinlater.errors import INVALID, NoHealthyShards, Overloaded, PinLaterError, QueueNotFound
 from pinlater.model import AckOutcome, DequeuedJob, DequeuedJobs, DequeueRequest, RequestContext, any_reporting
@@ -149,7 +150,8 @@ class Dequeuer:
         if at_once < limit:
             limit = at_once
         coverage = request.coverage
-        levels = levels_of(self._validator.priorities, settings.priority_aging_ms)
+        priorities, aging_ms = self._validator.priorities, settings.priority_aging_ms
+        levels: tuple[Level, ...] = priorities if aging_ms is None else levels_of(priorities, aging_ms)
         try:
             if request.dry_run:
                 now_ms, max_bytes = self._clock.now_ms(), min(max_bytes, _PEEK_BYTES)
@@ -318,7 +320,6 @@ class Dequeuer:
         `take_room` is asked before each of them, with its bytes; False: no more now.
         """
         queue, requeuer = request.queue, self._long_polls.requeuer
-        order = order_by(claim.priorities, self._clock.now_ms())
         taken, full = body_bytes(jobs), self.slice_bytes - self._settings.max_body_bytes
         last = taken
         try:
@@ -337,7 +338,8 @@ class Dequeuer:
                     requeuer.requeue_later(more)
                     break
                 taken += last
-                jobs = list(merge(jobs, more, key=lambda job: order(job.priority, job.run_after_ms)))
+                order = order_by(claim.priorities, self._clock.now_ms())
+                jobs = list(merge(jobs, more, key=partial(_place, order)))
         except PinLaterError:
             pass  # what there is already is an answer
         except BaseException:
@@ -371,3 +373,7 @@ def response_budget(max_answer_bytes: int, queue: str, claim_descriptor: str, li
 
 def body_bytes(jobs: Sequence[DequeuedJob]) -> int:
     return sum([len(job.body) for job in jobs])
+
+
+def _place(order: Callable[[int, int], tuple[int, int]], job: DequeuedJob) -> tuple[int, int]:
+    return order(job.priority, job.run_after_ms)

@@ -331,9 +331,11 @@ def level_args(levels: Sequence[Level]) -> Args:
 
 def level_bytes(levels: Sequence[Level]) -> bytes:
     """The priorities that are tried, a byte each; aged levels as _aging.lua reads them."""
-    priorities, last = split_levels(levels)
-    if last is None:
-        return bytes(priorities)
+    try:
+        return bytes(levels)  # type: ignore[arg-type]  # priorities, as nearly always: to ask first costs each claim
+    except TypeError:
+        priorities, last = split_levels(levels)
+    assert last is not None
     return _AGED_LEVELS.pack(_AGED + last.number, last.aging_ms) + bytes(priorities)
 
 
