@@ -980,6 +980,11 @@ struct JobSelection {
   17: optional list<string> tags,
   /** Copies of jobs of this queue, as its dead letters are. */
   18: optional string originQueue,
+  /**
+   * Jobs of this group. Older servers do not see it: add the statusCondition of (?:group)? with isNot, which no job
+   * meets there, beside tags and originQueue too, and which counts for nothing here.
+   */
+  19: optional string group,
 }
 
 struct SearchJobsRequest {

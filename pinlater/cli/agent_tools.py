@@ -102,8 +102,8 @@ Filter = Annotated[
     str,
     Meta(
         description="Jobs in one line, as on the dashboard: conditions with spaces between, all of which have to hold. "
-        "queue:mail-* state:failed,ready error:*Timeout* type:shop.send tag:tenant:7 age:>1h ended:<2d attempts:>1 "
-        "body:TEXT; a - in front negates. States: " + ", ".join(phase.word for phase in JobPhase)
+        "queue:mail-* state:failed,ready error:*Timeout* type:shop.send tag:tenant:7 group:acme age:>1h "
+        "ended:<2d attempts:>1 body:TEXT; a - in front negates. States: " + ", ".join(phase.word for phase in JobPhase)
     ),
 ]
 Limit = Annotated[int, Meta(ge=1, le=_PAGE, description="The most entries to return.")]

@@ -16,6 +16,7 @@ from pinlater.dashboard.part_failed import PartFailed
 from pinlater.dashboard.static_files import StaticFiles
 from pinlater.durations import span_text
 from pinlater.http.manual import is_manual_here
+from pinlater.job_filters.job_filter import quoted
 
 _CLOCKS = re.compile(r"(<time\b[^>]*>)[^<]*(?=</time>)")
 
@@ -51,6 +52,7 @@ class TemplateEngine:
             "clock": formats.clock_text,
             "detail": lambda detail: formats.detail_text(detail, now_ms()),
             "lines": formats.lines_text,
+            "quoted": quoted,
         }
 
     def render(self, template: str, /, **values: Any) -> str:

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta
 
-from pinlater.http.forms import ActionWord, Count, Descriptor, Form, Key, Pattern, Priority, Tags, Time, Wanted
+from pinlater.http.forms import ActionWord, Count, Descriptor, Form, Group, Key, Pattern, Priority, Tags, Time, Wanted
 from pinlater.http.operator_forms import Limit
 from pinlater.model import MAX_TIME_MS
 
@@ -29,7 +29,8 @@ class SelectionForm(Form):
 
     What is left out does not count. An empty list of `phases`, `priorities` or `descriptors`, and an empty key mean no
     job at all. A job that has not ended meets no condition on its end. Attempts are those that were taken. `tags`: jobs
-    that have all of these. `origin_queue`: copies of jobs of that queue, as its dead letters are.
+    that have all of these. `origin_queue`: copies of jobs of that queue, as its dead letters are. `group`: jobs of that
+    group alone.
     """
 
     phases: list[PhaseWord] | None = None
@@ -47,6 +48,7 @@ class SelectionForm(Form):
     dedupe_key: Key | None = None
     serialize_key: Key | None = None
     origin_queue: str | None = None
+    group: Group | None = None
     descriptors: list[Descriptor] | None = None
     tags: Tags = []
 

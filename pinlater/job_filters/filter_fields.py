@@ -124,6 +124,7 @@ FIELDS: tuple[FilterField, ...] = (
     FilterField("priority", ValueKind.NAMES, "The priority; 1 is the highest.", ("priority:1", "priority:2,3"), True),
     FilterField("key", ValueKind.EXACT, "The dedupe key.", ("key:report-17",), is_once=True),
     FilterField("serialize", ValueKind.EXACT, "The serialize key.", ("serialize:account-7",), is_once=True),
+    FilterField("group", ValueKind.EXACT, "The group, as a tenant.", ("group:acme",), is_once=True),
     FilterField(
         "tag", ValueKind.EXACT, "A tag; of several tags a job has to have all. Fast, by an index.", ("tag:tenant:7",)
     ),

@@ -138,6 +138,7 @@ class FilterLine:
             descriptors=descriptors if self.descriptors else None,
             tags=tuple(dict.fromkeys(term.values[0] for term in self.of("tag"))),
             origin_queue=self._exact("origin"),
+            group=self._exact("group"),
         )
         for field, name in (("age", "created"), ("updated", "updated"), ("ended", "ended")):
             for term in self.of(field):

@@ -100,7 +100,7 @@ class JobSelection:
     not ended meets no condition on its end. Attempts are those that were taken: allowed ones less remaining ones.
     `descriptors`: only these jobs, at most 1,000. An empty list of them, or of phases or priorities, and an empty key
     mean no job at all. `tags`: jobs that have all of these; an index finds those of the first.
-    `origin_queue`: copies of jobs of that queue, as its dead letters are.
+    `origin_queue`: copies of jobs of that queue, as its dead letters are. `group`: jobs of that group alone.
     """
 
     queue: str
@@ -121,13 +121,14 @@ class JobSelection:
     descriptors: Sequence[str] | None = None
     tags: Sequence[str] = ()
     origin_queue: str | None = None
+    group: str | None = None
 
     @property
     def selects_nothing(self) -> bool:
         """One of a list is enough, and the list is empty; or a key is, which no job has."""
         named = (
             *(self.phases, self.priorities, self.dedupe_key, self.serialize_key),
-            *(self.descriptors, self.origin_queue),
+            *(self.descriptors, self.origin_queue, self.group),
         )
         return any(each is not None and not each for each in named)
 

@@ -380,7 +380,8 @@ def _meant(selection: JobSelection) -> tuple[object, ...]:
     keys = [selection.dedupe_key or "", selection.serialize_key or ""]  # as older servers digest them
     phases, priorities = selection.phases or (), selection.priorities or ()
     origin = [selection.origin_queue] if selection.origin_queue else []
-    more = (*plain, *keys, *sorted(selection.tags), *origin)
+    group = [("group", selection.group)] if selection.group else []
+    more = (*plain, *keys, *sorted(selection.tags), *origin, *group)
     return (sorted(map(int, phases)), sorted(priorities), *conditions, *more)
 
 
@@ -416,6 +417,7 @@ def _change_text(change: FoundJobsChange, slice_: Slice, total: int) -> str:
         ("serialize key", selection.serialize_key or None),
         ("tags", " and ".join(selection.tags) or None),
         ("from", selection.origin_queue or None),
+        ("group", selection.group or None),
         ("gets attempts", change.attempts),
         ("runs after", None if change.run_after_ms is None else utc_text(change.run_after_ms)),
         ("also running ones", "" if change.stops_running else None),

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from pinlater import job_limits
 from pinlater.backends.base import StoredState
 from pinlater.errors import RequestInvalid
-from pinlater.extended_limits import read_keys, read_tags
+from pinlater.extended_limits import read_group, read_keys, read_tags
 from pinlater.model import JobInfo, KeyRef
 from pinlater.model.job_selection import JobPhase, JobSelection, TextCondition
 from pinlater.service import validation
@@ -60,7 +60,7 @@ class Conditions:
         self._statuses = _patterns("statusConditions", selection.status_conditions)
         self._bodies = _patterns(regex_field or "bodyConditions", selection.body_conditions)
         self._has_others = (
-            any(getattr(selection, name) for name in ("dedupe_key", "serialize_key", "origin_queue"))
+            any(getattr(selection, name) for name in ("dedupe_key", "serialize_key", "origin_queue", "group"))
             or any(getattr(selection, name) is not None for name in (*_TIMES, "min_attempts", "max_attempts"))
             or len(selection.tags) > 1
         )
@@ -108,6 +108,8 @@ class Conditions:
         if wanted.tags and not set(wanted.tags).issubset(job.tags or ()):
             return False
         if wanted.origin_queue and (job.origin or "").partition(":")[0] != wanted.origin_queue:
+            return False
+        if wanted.group and job.group != wanted.group:
             return False
         return not wanted.serialize_key or job.serialize_key == wanted.serialize_key
 
@@ -185,6 +187,8 @@ def check_selection(selection: JobSelection, validator: Validator) -> Sequence[i
         read_keys([keys])
     if selection.tags:
         read_tags(selection.tags)
+    if selection.group:
+        read_group(selection.group)
     if selection.origin_queue:
         validation.existing_queue(selection.origin_queue)
     if len(selection.descriptors or ()) > MAX_DESCRIPTORS:

@@ -23,10 +23,17 @@ _NO_TEXT = TextCondition("", is_not=True)
 find no job that meets it.
 """
 
+_NO_GROUP = TextCondition("(?:group)?", is_not=True)
+"""The same for a group. Servers that know tags and no groups leave the other one out beside tags, and obey this one,
+which no job meets: its pattern is found in every text.
+"""
+
 
 def _selection_to_wire(selection: JobSelection) -> JobSelection:
-    if selection.tags or selection.origin_queue:
-        selection = replace(selection, status_conditions=(*selection.status_conditions, _NO_TEXT))
+    unmet = [_NO_TEXT] if selection.tags or selection.origin_queue else []
+    unmet += [_NO_GROUP] if selection.group else []
+    if unmet:
+        selection = replace(selection, status_conditions=(*selection.status_conditions, *unmet))
     if not selection.selects_nothing:
         return selection
     return replace(
@@ -36,6 +43,7 @@ def _selection_to_wire(selection: JobSelection) -> JobSelection:
         dedupe_key=selection.dedupe_key or None,
         serialize_key=selection.serialize_key or None,
         origin_queue=selection.origin_queue or None,
+        group=selection.group or None,
         descriptors=_NO_JOB,
     )
 
@@ -46,8 +54,9 @@ def _descriptors_from_wire(selection: Any) -> list[str] | None:
 
 def _status_conditions_from_wire(selection: Any) -> list[TextCondition]:
     conditions = [TextCondition(each.regex, each.is_not or False) for each in selection.status_conditions or ()]
-    hides_some = selection.tags or selection.origin_queue
-    return [each for each in conditions if each.regex] if hides_some else conditions
+    if selection.tags or selection.origin_queue:
+        conditions = [each for each in conditions if each.regex]
+    return [each for each in conditions if each != _NO_GROUP] if selection.group else conditions
 
 
 BY_HAND[JobSelection, "descriptors"] = _descriptors_from_wire

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import secrets
 from collections import Counter
 
 import pytest
 
-from pinlater.errors import RequestInvalid
-from pinlater.model import ExtendedJob, Job, JobFilter, JobState
-from pinlater.model.job_selection import JobPhase, JobSelection
+from pinlater.errors import ContinuationInvalid, RequestInvalid
+from pinlater.model import ExtendedJob, Job, JobAction, JobFilter, JobState, RequestContext
+from pinlater.model.job_selection import PENDING_PHASES, FoundJobsChange, JobPhase, JobSelection
 from tests.conformance.bindings import BINDINGS
 from tests.conformance.served import QUEUE, Served
 from tests.conformance.test_service_searches import found
@@ -36,6 +37,37 @@ async def test_jobs_in_line_are_ready_on_every_face(served: Served) -> None:
     ready = await found(served, JobSelection(QUEUE, [JobPhase.READY]))
     assert Counter(info.group for info in ready) == {"a": 3, None: 1}
     assert await found(served, JobSelection(QUEUE, [JobPhase.SCHEDULED, JobPhase.WAITING])) == []
+
+
+async def test_the_jobs_of_a_group_are_found_by_its_exact_name_and_changed(served: Served) -> None:
+    for group in ("acme", "acme2", "ACME"):
+        await stored(served, group, 3)
+    await served.enqueue(Job(b"plain"))
+    assert {info.group for info in await found(served, JobSelection(QUEUE, group="acme"), limit=2)} == {"acme"}
+    assert len(await found(served, JobSelection(QUEUE, group="acme"), limit=2)) == 3
+    for none in ("", "acm", "acme*"):
+        assert await found(served, JobSelection(QUEUE, group=none)) == []
+    change = FoundJobsChange(JobSelection(QUEUE, group="acme"), JobAction.CANCEL, note="gone")
+    who = RequestContext(f"operator-{secrets.token_hex(8)}")
+    assert (await served.api.change_found_jobs(change, context=who)).changed == 3
+    pending = await found(served, JobSelection(QUEUE, PENDING_PHASES))
+    assert Counter(info.group for info in pending) == {"acme2": 3, "ACME": 3, None: 1}
+    (entry,) = [each for each in await served.api.audit(limit=1_000) if each.who == who.source]
+    assert entry.detail == "3 jobs, group acme: gone"
+
+
+async def test_a_continuation_for_one_group_is_not_good_for_another(served: Served) -> None:
+    await stored(served, "acme", 3)
+    page = await served.api.search_jobs(JobSelection(QUEUE, group="acme"), limit=1)
+    for other in (JobSelection(QUEUE, group="betty"), JobSelection(QUEUE), JobSelection(QUEUE, tags=("acme",))):
+        with pytest.raises(ContinuationInvalid):
+            await served.api.search_jobs(other, limit=1, continuation=page.continuation)
+
+
+async def test_a_search_for_a_group_that_no_job_can_have_is_refused(served: Served) -> None:
+    for group, match in (("x" * 256, "1 to 255 bytes"), ("a\n", "control characters")):
+        with pytest.raises(RequestInvalid, match=match):
+            await served.api.search_jobs(JobSelection(QUEUE, group=group))
 
 
 @pytest.mark.parametrize(

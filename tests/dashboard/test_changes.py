@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import time
 from contextlib import suppress
+from html import unescape
+from urllib.parse import quote
 
 import pytest
 
 from pinlater.errors import DequeueRateLimited, QueueNotFound
 from pinlater.model import Ack, DequeueRequest, ExtendedJob, Job
+from pinlater.model.job_selection import JobSelection
 from tests.dashboard.conftest import Place
 from tests.dashboard.test_pages import until
 from tests.dashboard.visitor import OF_A_BROWSER, Visitor, csrf_of
@@ -61,6 +65,13 @@ def test_a_group_is_paused_weighed_and_resumed(place: Place, visitor: Visitor, q
     place.client.enqueue(queue, [ExtendedJob(b"x", group=group) for group in ("acme <b>", "betty", "betty")])
     place.client.enqueue(queue, [Job(b"x")])
     assert "takes its turns" in visitor.text(path)
+    (listed,) = re.findall(r'href="(/dashboard/jobs[?][^"]+)">acme &lt;b', visitor.get(path).text)
+    (job,) = place.client.search_jobs(JobSelection(queue, group="acme <b>")).jobs
+    (linked,) = re.findall(r'href="([^"]+)">acme &lt;b', visitor.get(f"/dashboard/jobs/{quote(job.descriptor)}").text)
+    assert listed == linked
+    jobs = visitor.get(unescape(listed)).text
+    assert f"queue:{queue} group:" in unescape(jobs)
+    assert set(re.findall(rf"{queue}:s\d+:p\d+:\d+", jobs)) == {job.descriptor}
     shown = visitor.press(path, f"{path}/groups/pause", group="acme <b>", why="they asked", **{"for": "2h"})
     assert "Group acme <b> is paused" in shown
     assert "paused by anna@laptop: they asked; ends in 1 h 59 min" in shown

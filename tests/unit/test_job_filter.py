@@ -157,7 +157,8 @@ def test_any_text_is_read_or_refused_with_a_place_in_it(text: str) -> None:
 def test_a_line_of_every_field_selects_by_all_of_them() -> None:
     found = selected(
         'queue:mail state:failed status:~"time(d )?out" body:~"ADA@" priority:2 attempts:>2 age:>1h updated:<5m '
-        "ended:2026-11-25T10:00..2026-11-25T11:00Z key:k serialize:s"
+        "ended:2026-11-25T10:00..2026-11-25T11:00Z key:k serialize:s "
+        'group:"acme \\"b"'
     )
     assert found == JobSelection(
         "mail",
@@ -172,6 +173,7 @@ def test_a_line_of_every_field_selects_by_all_of_them() -> None:
         min_attempts=3,
         dedupe_key="k",
         serialize_key="s",
+        group='acme "b',
     )
 
 

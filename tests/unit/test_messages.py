@@ -11,6 +11,7 @@ from types import NoneType
 from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 import pytest
+import re2
 
 from pinlater.errors import ProtocolError, RequestInvalid
 from pinlater.model import (
@@ -262,9 +263,22 @@ def test_an_older_server_does_not_take_the_letters_of_one_queue_for_all_jobs() -
     assert (read.status_conditions, read.origin_queue) == ([TextCondition("why", True)], "q")
 
 
+@pytest.mark.parametrize("others", [{}, {"tags": ("t",)}, {"origin_queue": "q"}])
+def test_an_older_server_does_not_take_the_jobs_of_a_group_for_all(others: dict[str, Any]) -> None:
+    """One that knows tags leaves the empty condition out beside them, and no job meets the other one there."""
+    selection = JobSelection("mail", status_conditions=[TextCondition("why")], group="acme", **others)
+    unmet = SEARCH_JOBS.arguments(ME, selection).request.selection.status_conditions[-1]
+    assert unmet.is_not
+    assert re2.search(unmet.regex, b"") is not None
+    assert unmet.regex != ""
+    (read, *_others) = served(SEARCH_JOBS, [selection], Protocol.BINARY)
+    assert (read.status_conditions, read.group) == ([TextCondition("why")], "acme")
+
+
 def test_a_selection_of_nothing_names_a_job_that_is_none() -> None:
     """Older servers take an empty list for all jobs."""
-    for nothing in (JobSelection("q", phases=[]), JobSelection("q", dedupe_key=""), JobSelection("q", descriptors=[])):
+    for field, empty in (("phases", []), ("dedupe_key", ""), ("group", ""), ("descriptors", [])):
+        nothing = dataclasses.replace(JobSelection("q"), **{field: empty})
         args = SEARCH_JOBS.arguments(ME, nothing)
         assert list(args.request.selection.descriptors) == [""]
         (read, *_others) = served(SEARCH_JOBS, [nothing], Protocol.BINARY)
