@@ -1654,6 +1654,8 @@ struct AccessGrant {
   /** Patterns, in which * stands for any characters. */
   2: required list<string> queues,
   3: optional bool bodies = true,
+  /** Patterns of the groups that jobs may get, "" for jobs without one. Absent: all. */
+  4: optional list<string> groups,
 }
 
 /** How many of a kind an identity has made that are there. */

@@ -201,18 +201,23 @@ class Gate:
         if not actions:
             return
         shows_bodies = method.shows_bodies is not None and method.shows_bodies(args)
+        why = ""
         for queue in method.queues(args):
             if not caller.may(actions, queue, shows_bodies):
                 break
+            if caller.limits_groups and method.groups is not None:
+                why = caller.group_refusal(actions, queue, method.groups(args))
+                if why:
+                    break
         else:
             context.is_granted = not caller.is_open
             return
         if method.access is Access.ADMIN_PASSWORD and method.password(args):
             return  # which is checked where the call is carried out
-        what = "" if not shows_bodies or not caller.may(actions, queue) else ", which shows bodies or results"
-        why = f"{caller.identity} may not {' or '.join(actions)} on queue {queue!r}{what}"
-        if queue in ("*", "?"):
-            why = f"{caller.identity} may not {' or '.join(actions)} on {'all queues' if queue == '*' else 'any queue'}"
+        if not why:
+            where = {"*": "all queues", "?": "any queue"}.get(queue, f"queue {queue!r}")
+            what = ", which shows bodies or results" if shows_bodies and caller.may(actions, queue) else ""
+            why = f"{caller.identity} may not {' or '.join(actions)} on {where}{what}"
         if method.changes:
             self._tell(caller.identity, method.name, queue, context)
         raise Forbidden(f"{method.name}: {why}; ask for a role that allows it (`pinlater access show`)")

@@ -3,6 +3,7 @@
     [roles.mail-producer]
     may = ["enqueue", "read"]
     queues = ["mail-*"]
+    groups = ["", "acme*"]
     bodies = false
     calls-per-second = 500
     max-queues = 100
@@ -13,7 +14,8 @@
     roles = ["mail-producer"]
 
 A role of the file takes the place of the built-in one of its name. A rule may also say `may`, `queues` and `bodies`
-itself. Nothing is forbidden by a rule: a caller may do what any of its roles and rules allows.
+itself. `groups` are those that jobs may get, "" for jobs without one. Nothing is forbidden by a rule: a caller may do
+what any of its roles and rules allows.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from typing import Any
 
 from pinlater.config.loader import ConfigInvalid, Mistake
 from pinlater.model import AccessAction, Grant
-from pinlater.model.callers import is_role_name, matches
+from pinlater.model.callers import EVERY_GROUP, is_role_name, matches
 from pinlater.model.owner_bounds import OwnedKind, OwnerBounds
 from pinlater.written import toml_of
 
@@ -35,7 +37,8 @@ ACTIONS_ALLOWED = "a list of " + ", ".join(AccessAction)
 _WHO_ALLOWED = "a list of cert:NAME, token:NAME and anonymous, in which * stands for any characters"
 _BOUND_KEYS = tuple(f"max-{kind}" for kind in OwnedKind)
 _NUMBER_KEYS = ("calls-per-second", *_BOUND_KEYS)
-_GRANT_KEYS = ("may", "queues", "bodies", *_NUMBER_KEYS)
+_GRANT_KEYS = ("may", "queues", "bodies", "groups", *_NUMBER_KEYS)
+_GROUPS_ALLOWED = 'a list of groups, in which * stands for any characters, and "" for jobs without a group'
 _RULE_KEYS = ("who", "from", "roles", *_GRANT_KEYS)
 
 EVERYTHING = tuple(action for action in AccessAction if action is not AccessAction.GATEWAY)
@@ -190,12 +193,13 @@ class _Reader:
             if action not in list(AccessAction):
                 self._wrong(f"{at}may", action, ACTIONS_ALLOWED)
         queues = self._texts(f"{at}queues", table.get("queues", ["*"]), "a list of queues, in which * stands for any")
+        groups = self._texts(f"{at}groups", table.get("groups", list(EVERY_GROUP)), _GROUPS_ALLOWED, may_be_empty=True)
         bodies = table.get("bodies", True)
         if not isinstance(bodies, bool):
             self._wrong(f"{at}bodies", bodies, "true or false")
         rate, *bounds = (self._number(f"{at}{key}", table.get(key, 0)) for key in _NUMBER_KEYS)
         known = tuple(AccessAction(action) for action in actions if action in list(AccessAction))
-        return (Grant(known, queues, bodies is True, rate, OwnerBounds(*bounds)),)
+        return (Grant(known, queues, bodies is True, rate, OwnerBounds(*bounds), groups),)
 
     def _number(self, key: str, value: Any) -> int:
         if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
@@ -203,8 +207,13 @@ class _Reader:
             return 0
         return value
 
-    def _texts(self, key: str, value: object, allowed: str) -> tuple[str, ...]:
-        if not isinstance(value, list) or not value or not all(isinstance(each, str) and each for each in value):
+    def _texts(self, key: str, value: object, allowed: str, *, may_be_empty: bool = False) -> tuple[str, ...]:
+        """`may_be_empty`: a text of the list, not the list."""
+        if (
+            not isinstance(value, list)
+            or not value
+            or not all(isinstance(each, str) and (each or may_be_empty) for each in value)
+        ):
             self._wrong(key, value, allowed)
             return ()
         return tuple(value)

@@ -18,11 +18,12 @@ from pinlater.client.client import Client
 from pinlater.config.loader import ConfigInvalid, shown
 from pinlater.errors import MethodUnknown
 from pinlater.model import ANONYMOUS, EVERY_QUEUE, AccessAction, Grant, is_queue_name
-from pinlater.model.callers import is_token_name, matches
+from pinlater.model.callers import EVERY_GROUP, is_token_name, matches
+from pinlater.model.jobs import CONTROL_CHAR, MAX_GROUP_BYTES
 from pinlater.model.owner_bounds import OwnedCount
 from pinlater.printable import json_text, printable
 
-COLUMNS = ("may", "queues", "bodies")
+COLUMNS = ("may", "queues", "bodies", "groups")
 STORED_COLUMNS = ("kind", "used", "limit")
 _ACTIONS = tuple(str(action) for action in AccessAction)
 _NOWHERE = ""
@@ -73,6 +74,7 @@ def show(client: Client, format: str) -> None:
     caller = {"identity": view.identity, "roles": view.roles, "has_rules": view.has_rules}
     grants = [
         {"may": list(map(str, each.actions)), "queues": list(each.queues), "bodies": each.bodies}
+        | ({"groups": [group or "(none)" for group in each.groups]} if format == "table" else {})
         for each in view.grants
     ]
     stored = [_row_of(each, format) for each in view.stored]
@@ -199,6 +201,11 @@ def _of_grant(grant: Grant) -> Iterator[str]:
     for pattern in grant.queues:
         if not is_queue_name(pattern.replace("*", "x")):
             yield f"queues: {pattern!r} is never matched: no queue can have that name"
+    for pattern in grant.groups:
+        if len(pattern.replace("*", "").encode()) > MAX_GROUP_BYTES or CONTROL_CHAR.search(pattern):
+            yield f"groups: {pattern!r} is never matched: no job can have that group"
+    if grant.groups != EVERY_GROUP and not {AccessAction.ENQUEUE, AccessAction.OPERATE} & set(grant.actions):
+        yield "groups have no effect without enqueue or operate"
     if AccessAction.GATEWAY in grant.actions and EVERY_QUEUE not in grant.queues:
         yield "gateway counts only without queues: a gateway calls for all of them"
     if not grant.bodies and AccessAction.READ not in grant.actions:
@@ -264,6 +271,11 @@ Examples:
     help="The caller's address. [default: outside of every network that a rule names]",
 )
 @click.option("--role", "roles", multiple=True, metavar="ROLE", help="A role that the token has; repeatable.")
+@click.option(
+    "--group",
+    metavar="GROUP",
+    help='The group of a job that it makes so, "" for none. [default: whatever groups the rules allow]',
+)
 @output_option
 def test(
     identity: str,
@@ -272,6 +284,7 @@ def test(
     file: Path,
     address: str | None,
     roles: Sequence[str],
+    group: str | None,
     format: str,
 ) -> None:
     """Test whether the rules of a file let IDENTITY do ACTION, on QUEUE or on the whole cluster, and by which of them.
@@ -286,10 +299,13 @@ def test(
     rules = _rules(file, file.read_bytes())
     wanted, target = (AccessAction(action),), EVERY_QUEUE if queue is None else queue
     where = "the whole cluster" if queue is None else f"queue {queue}"
+    if group is not None:
+        where += f" in group {group}" if group else " without a group"
     found = [
         (how, grant)
         for how, grant in _ways(rules, identity, address or _NOWHERE, roles)
         if grant.allows(wanted, target, False)
+        and (group is None or any(matches(pattern, group) for pattern in grant.groups))
     ]
     with_bodies = [each for each in found if each[1].bodies]
     by = next((how for how, _ in with_bodies or found), None)

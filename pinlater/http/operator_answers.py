@@ -165,11 +165,14 @@ class TokensAnswer(Answer):
 
 
 class GrantAnswer(Answer):
-    """These actions on the queues that match one of the patterns; `bodies`: to see what is in jobs, too."""
+    """These actions on the queues that match one of the patterns; `bodies`: to see what is in jobs, too. `groups`:
+    patterns of those that jobs may get, "" for jobs without one.
+    """
 
     actions: list[AccessAction]
     queues: list[str]
     bodies: bool
+    groups: list[str]
 
 
 class StoredAnswer(Answer):

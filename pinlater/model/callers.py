@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
@@ -19,6 +19,9 @@ EVERY_QUEUE = "*"
 
 ANY_QUEUE = "?"
 """Stands where a call answers with those queues that the caller may read: a grant for one is enough."""
+
+EVERY_GROUP = ("*",)
+"""The groups of a grant that does not limit them: any, and jobs without one."""
 
 MAX_TOKENS = 10_000
 MAX_ROLES = 20
@@ -80,6 +83,7 @@ class Grant(NamedTuple):
     """What a role allows: these actions on the queues that match one of the patterns. Without `bodies`, those who may
     only read see no bodies and no results. `calls_per_second` bounds all calls of a caller with this grant, and of
     several such bounds the highest counts; 0 for that of all callers. So do `bounds` on what it may keep stored.
+    `groups`: patterns of those that jobs may get by a call which it allows; "" allows jobs without one.
     """
 
     actions: Sequence[AccessAction]
@@ -87,6 +91,7 @@ class Grant(NamedTuple):
     bodies: bool = True
     calls_per_second: int = 0
     bounds: OwnerBounds = NO_BOUNDS
+    groups: Sequence[str] = EVERY_GROUP
 
     def allows(self, actions: Collection[AccessAction], queue: str, shows_bodies: bool) -> bool:
         """One of the actions is enough."""
@@ -107,7 +112,7 @@ class Caller:
     these, with commas between them. `is_open`: no rules are in force and it has no roles, so it may do all that needs
     no admin password. `has_rules`: rules are in force. `calls_per_second` is the bound on its calls by its roles, 0 for
     that of all callers. `address` is where it calls from, as a gateway says that may say so; `gateway_hash`: of the
-    token by which that gateway proved itself beside this caller's own.
+    token by which that gateway proved itself beside this caller's own. `limits_groups`: a grant says which groups.
     """
 
     identity: str
@@ -120,7 +125,11 @@ class Caller:
     calls_per_second: int = 0
     address: str | None = None
     gateway_hash: str | None = None
+    limits_groups: bool = field(init=False)
     _known: dict[tuple[Collection[AccessAction], str, bool], bool] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        self.limits_groups = any(grant.groups != EVERY_GROUP for grant in self.grants)
 
     def may(self, actions: Collection[AccessAction], queue: str, shows_bodies: bool = False) -> bool:
         """One of the actions is enough; EVERY_QUEUE for what concerns the whole cluster."""
@@ -132,6 +141,27 @@ class Caller:
             known = any(grant.allows(actions, queue, shows_bodies) for grant in self.grants)
             self._known[request] = known
         return known
+
+    def group_refusal(self, actions: Collection[AccessAction], queue: str, groups: Iterable[str]) -> str:
+        """Why a call that does one of the actions may not name one of these groups; "": it may name all. The group ""
+        stands for jobs without one. A * in a group stands for any text, which only a * in a pattern allows.
+        """
+        if not self.limits_groups:
+            return ""
+        patterns = [each for grant in self.grants if grant.allows(actions, queue, False) for each in grant.groups]
+        for group in groups:
+            if not any(matches(pattern, group) for pattern in patterns):
+                where = "all queues" if queue == EVERY_QUEUE else f"queue {queue!r}"
+                allowed = ", ".join(map(_in_group, dict.fromkeys(patterns)))
+                return (
+                    f"{self.identity} may not {' or '.join(actions)} on {where} {_in_group(group)}; "
+                    f"allowed to it there: {allowed}"
+                )
+        return ""
+
+
+def _in_group(group: str) -> str:
+    return f"in group {group!r}" if group else "without a group"
 
 
 def holder_of(caller: Caller | None, peer: object) -> str:

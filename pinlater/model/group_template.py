@@ -15,6 +15,9 @@ import msgspec
 from pinlater.model.jobs import CONTROL_CHAR, MAX_GROUP_BYTES
 
 TEMPLATE = f"up to {MAX_GROUP_BYTES} bytes of text with fields of the payload, as in {{tenant}} or eu-{{order.account}}"
+WITHOUT_GROUP = ("",)
+"""The groups of jobs that have none."""
+
 MAX_NAMES = 16
 """In all fields together: a payload, which may be large, is read once for each."""
 
@@ -60,6 +63,18 @@ def group_of(template: str, payload: bytes) -> str:
     except (_NoField, UnicodeEncodeError):
         return ""
     return "" if size > MAX_GROUP_BYTES or CONTROL_CHAR.search(group) else group
+
+
+def groups_possible(template: str) -> tuple[str, ...]:
+    """The groups that items of a stage with this template may get: a * stands for any text, "" for none.
+
+    >>> groups_possible("acme"), groups_possible("eu-{order.account}"), groups_possible("")
+    (('acme',), ('eu-*', ''), ('',))
+    """
+    parts = template_parts(template)
+    group = "".join([text + ("" if path is None else "*") for text, path in parts])
+    has_field = any(path is not None for _, path in parts)
+    return (group, *WITHOUT_GROUP) if has_field else (group,)
 
 
 def _field(payload: bytes, path: str) -> str:

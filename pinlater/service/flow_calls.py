@@ -51,9 +51,10 @@ from pinlater.model.flow_words import (
     NewItem,
     RefusedItems,
 )
+from pinlater.model.group_template import WITHOUT_GROUP, groups_possible
 from pinlater.service import validation
 from pinlater.service.audit import OPEN
-from pinlater.service.rights import READ, may, owner
+from pinlater.service.rights import READ, may, owner, require_groups
 from pinlater.service.service_context import ServiceContext
 
 T = TypeVar("T")
@@ -113,6 +114,12 @@ class FlowCalls:
         for queue in used:
             validation.new_queue(queue)
             self._require(context, _ENQUEUE, queue)
+        for stage in new.stages:
+            require_groups(context, _ENQUEUE, stage.queue, groups_possible(stage.group))
+            if stage.applet.queue:
+                require_groups(context, _ENQUEUE, stage.applet.queue, WITHOUT_GROUP)
+        if callback is not None and callback.queue:
+            require_groups(context, _ENQUEUE, callback.queue, WITHOUT_GROUP)
         fresh = [queue for queue in queues if queue not in self._queues.flow_queues]
         for queue in [*fresh, *(queue for queue in used if not self._queues.has(queue))]:
             if not may(context, _OPERATE, queue):
@@ -159,7 +166,12 @@ class FlowCalls:
     ) -> list[int]:
         flows, now_ms = self._on, self._clock.now_ms()
         await _in_turns(item_checks(items))
-        await self._may(flow_id, _ENQUEUE, context, stage)
+        queues = await self._may(flow_id, _ENQUEUE, context, stage)
+        if context is not None and context.caller is not None and context.caller.limits_groups:
+            status = await flows.connection.call(lambda database: database.status(flow_id))
+            for each in status.stages:
+                if each.stage.name == stage:
+                    require_groups(context, _ENQUEUE, queues[stage], groups_possible(each.stage.group))
         numbers = await flows.connection.call(lambda database: database.add(flow_id, stage, items, now_ms, seal=seal))
         if items:
             self._metrics.add(len(items), "flow_items_added")

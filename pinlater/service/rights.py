@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from pinlater.errors import Forbidden
 from pinlater.model import ANONYMOUS, EVERY_QUEUE, HIDDEN_JOB, AccessAction, JobInfo, RequestContext
 from pinlater.model.owner_bounds import owner_name
 from pinlater.queues.settings import BREAKER
@@ -24,6 +25,16 @@ def may(
 
 def may_read(context: RequestContext | None, queue: str, shows_bodies: bool = False) -> bool:
     return may(context, READ, queue, shows_bodies)
+
+
+def require_groups(
+    context: RequestContext | None, actions: tuple[AccessAction, ...], queue: str, groups: Iterable[str]
+) -> None:
+    """Forbidden: a job that the call makes may not have one of these groups (`Caller.group_refusal`)."""
+    caller = None if context is None else context.caller
+    why = "" if caller is None else caller.group_refusal(actions, queue, groups)
+    if why:
+        raise Forbidden(f"{why}; ask for a role that allows it (`pinlater access show`)")
 
 
 def hide_others(context: RequestContext | None, jobs: Iterable[JobInfo]) -> None:

@@ -13,9 +13,11 @@ from pinlater.errors import PinLaterError, QueueNotFound, RequestInvalid
 from pinlater.model import (
     CONTINUATION_END,
     CONTINUATION_START,
+    EVERY_QUEUE,
     SCHEDULE_NAME_ALLOWED,
     Changed,
     Job,
+    RequestContext,
     Schedule,
     ScheduleChange,
     SchedulesPage,
@@ -29,6 +31,7 @@ from pinlater.schedules.record import ScheduleRecord, queue_missing_text, silenc
 from pinlater.service.admin_password import Operator
 from pinlater.service.audit import PROTECTED
 from pinlater.service.continuations import continuation_behind, place_behind
+from pinlater.service.rights import OPERATE, require_groups
 from pinlater.service.service_context import ServiceContext
 from pinlater.timetable import Firings, TimetableInvalid
 
@@ -89,6 +92,7 @@ class ScheduleAdmin:
         dry_run: bool,
         only_if_version: str | None,
         operator: Operator,
+        context: RequestContext | None,
     ) -> ScheduleUpdated:
         who = operator.who
         await self._admin.check(password, operator)
@@ -98,6 +102,8 @@ class ScheduleAdmin:
         begins_anew = change.paused is False and await self._is_silent(change.name)
         record, is_changed = self._book.preview(change, who, only_if_version, begins_anew=begins_anew)
         self._check_job(record.schedule)
+        if not password:  # which was checked above, and allows any group
+            require_groups(context, OPERATE, EVERY_QUEUE, [record.schedule.group])
         self._router.keys.homes.check_jobs([change])
         if dry_run:
             return ScheduleUpdated(await self._view(record, NEXT_SHOWN, True), is_changed)

@@ -472,7 +472,7 @@ class Service(FlowApi, BodyApi, FoundJobsApi, GroupsApi, HoldsApi, UsageApi, Tok
         context: RequestContext | None = None,
     ) -> ScheduleUpdated:
         operator = self._operator(context)
-        return await self._schedule_admin.update(change, password, dry_run, only_if_version, operator)
+        return await self._schedule_admin.update(change, password, dry_run, only_if_version, operator, context)
 
     async def get_schedules(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
@@ -102,6 +102,9 @@ class Method(Generic[R]):
 
     queues: Callable[[Any], Collection[str]]
     """The queues that its arguments name; EVERY_QUEUE where it concerns the cluster."""
+
+    groups: Callable[[Any], Iterable[str]] | None = None
+    """The groups that its arguments name, "" for jobs without one: a role may say which. None: it names none."""
 
     access: Access = Access.ANYONE
     idempotency_of: Callable[..., Idempotency] | None = None

@@ -8,7 +8,7 @@ typed methods of the service and the clients.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Collection, Sequence
+from collections.abc import Awaitable, Collection, Iterable, Sequence
 from itertools import chain
 from typing import Any
 
@@ -72,12 +72,17 @@ def _enqueue(api: Api, args: Any, context: RequestContext) -> Awaitable[Any]:
     return api.enqueue(request.queue, convert.jobs_from_wire(request.jobs), context=context)
 
 
+def _groups_of_jobs(args: Any) -> Iterable[str]:
+    return dict.fromkeys(job.group or "" for job in args.request.jobs)
+
+
 ENQUEUE = Method(
     "enqueueJobs",
     Api.enqueue,
     Idempotency.ONCE,
     (AccessAction.ENQUEUE,),
     named_queue,
+    _groups_of_jobs,
     pipelined=True,
     serve_by_hand=_enqueue,
     answer_by_hand=convert.enqueued_to_wire,

@@ -35,7 +35,13 @@ UPDATE_QUEUE = Method(
 )
 GET_GROUPS = Method("getGroups", Api.get_groups, Idempotency.READ, _READ, named_queue)
 UPDATE_GROUP = Method(
-    "updateGroup", Api.update_group, Idempotency.REPEAT, _OPERATE, named_queue, access=Access.ADMIN_PASSWORD
+    "updateGroup",
+    Api.update_group,
+    Idempotency.REPEAT,
+    _OPERATE,
+    named_queue,
+    lambda args: (args.request.group,),
+    access=Access.ADMIN_PASSWORD,
 )
 UPDATE_SHARD = Method(
     "updateShard", Api.update_shard, Idempotency.REPEAT, _ADMIN, every_queue, access=Access.ADMIN_PASSWORD

@@ -85,6 +85,26 @@ def test_a_role_of_the_file_takes_the_place_of_the_built_in_one() -> None:
     assert (grant.queues, grant.bodies) == (("a",), True)
 
 
+def test_groups_are_those_of_any_grant_for_the_queue_and_all_where_none_says() -> None:
+    rules = parse_rules(
+        b'[roles.a]\nmay = ["enqueue"]\nqueues = ["mail"]\ngroups = ["acme*"]\n'
+        b'[roles.none]\nmay = ["enqueue"]\ngroups = [""]\n'
+        b'[roles.reads]\nmay = ["read"]',
+        "rules.toml",
+    )
+
+    def refused(*roles: str, queue: str = "mail") -> list[str]:
+        who = Caller("token:x", roles, rules.grants(["token:x"], roles, []))
+        return [
+            each for each in ("", "acme", "acme-*", "vip", "*") if who.group_refusal(ENQUEUE, queue, ["acme", each])
+        ]
+
+    assert refused("a") == ["", "vip", "*"]
+    assert refused("a", "none", "reads") == ["vip", "*"]
+    assert refused("a", "producer") == []
+    assert refused("producer") == []
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [
@@ -94,6 +114,9 @@ def test_a_role_of_the_file_takes_the_place_of_the_built_in_one() -> None:
         ('[roles.x]\nmay = ["eat"]', "enqueue, consume, read, operate, admin, gateway"),
         ('[roles."a b"]\nmay = ["read"]', "letters, digits"),
         ('[roles.x]\nmay = ["read"]\nqueues = []', "a list of queues"),
+        ('[roles.x]\nmay = ["enqueue"]\ngroups = []', '"" for jobs without a group'),
+        ('[roles.x]\nmay = ["enqueue"]\ngroups = "acme"', "roles.x.groups = 'acme'"),
+        ('[roles.x]\nmay = ["enqueue"]\ngroups = ["a", 1]', "a list of groups"),
         ('[roles.x]\nmay = ["read"]\nbodies = 1', "true or false"),
         ('[roles.x]\nmay = ["read"]\nmax-queues = -1', "roles.x.max-queues = -1"),
         ('[roles.x]\nmay = ["read"]\nmax-flow-items = "many"', "a number of 1 or more; 0 for no bound of its own"),

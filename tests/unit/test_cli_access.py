@@ -27,6 +27,11 @@ roles = ["mail-producer"]
 who = ["anonymous"]
 may = ["enqueue"]
 queues = ["legacy"]
+
+[[rules]]
+who = ["token:acme"]
+may = ["enqueue"]
+groups = ["acme*"]
 """
 
 
@@ -65,6 +70,11 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("token:ops admin --role admin", "yes: token:ops may admin on the whole cluster, by its role admin"),
         ("token:ops admin", "no: "),
         ("token:ops read x --role nothing", "no: "),
+        ("token:acme enqueue mail", "yes: token:acme may enqueue on queue mail, by rules[3]"),
+        ("token:acme enqueue mail --group acme-2", "yes: .* on queue mail in group acme-2, by rules[3]"),
+        ("token:acme enqueue mail --group vip", "no: token:acme may not enqueue on queue mail in group vip"),
+        ("token:acme enqueue mail --group=", "no: token:acme may not enqueue on queue mail without a group"),
+        ("token:acme enqueue mail --group vip --role producer", "yes: .* in group vip, by its role producer"),
     ],
 )
 def test_it_says_whether_rules_allow_something_and_by_which(tmp_path: Path, line: str, answer: str) -> None:
@@ -103,6 +113,11 @@ def test_a_file_with_mistakes_names_each_by_its_line_and_key(tmp_path: Path) -> 
         (RULES, "rules.toml:6: roles.unused: no rule gives this role; only tokens can have it"),
         ('[roles.x]\nmay = ["read"]\nqueues = ["m/*"]', "rules.toml:1: roles.x: queues: 'm/*' is never matched"),
         ('[roles.x]\nmay = ["gateway"]\nqueues = ["m*"]', "gateway counts only without queues"),
+        (
+            '[roles.x]\nmay = ["enqueue"]\ngroups = ["a\\n"]',
+            "groups: 'a\\n' is never matched: no job can have that group",
+        ),
+        ('[roles.x]\nmay = ["read"]\ngroups = ["a"]', "groups have no effect without enqueue or operate"),
         ('[roles.x]\nmay = ["enqueue"]\nbodies = false', "bodies = false has no effect without read"),
         ('[[rules]]\nwho = ["token:a b"]\nroles = ["viewer"]', "rules[1].who: 'token:a b' is never matched"),
         (

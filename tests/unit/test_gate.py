@@ -21,6 +21,7 @@ from pinlater.model import (
     Caller,
     ConnectionRef,
     DequeueRequest,
+    ExtendedJob,
     Job,
     JobAction,
     JobChange,
@@ -178,6 +179,20 @@ async def test_the_password_stands_for_a_rule_where_one_is_given(rules: Path) ->
         assert not (await at.call("updateQueue", "mail", "sesame", {}, [], False)).is_granted
         with pytest.raises(Forbidden):
             await at.call("updateQueue", "mail", "", {}, [], False)
+
+
+async def test_a_group_of_no_role_is_refused_reported_and_stands_by_the_password(tmp_path: Path) -> None:
+    path = tmp_path / "rules.toml"
+    path.write_text('[[rules]]\nwho = ["anonymous"]\nmay = ["enqueue", "operate"]\ngroups = ["", "acme"]')
+    async with door(path) as at:
+        await at.call("enqueueJobs", "mail", [Job(b"x"), ExtendedJob(b"x", group="acme")])
+        assert (await at.call("updateGroup", "mail", "acme", "", {}, [])).is_granted
+        with pytest.raises(Forbidden, match="anonymous may not enqueue on queue 'mail' in group 'vip'; allowed to it"):
+            await at.call("enqueueJobs", "mail", [Job(b"x"), ExtendedJob(b"x", group="vip")])
+        assert [each[1:3] for each in at.told] == [("enqueueJobs", "mail")]
+        with pytest.raises(Forbidden):
+            await at.call("updateGroup", "mail", "vip", "", {}, [])
+        assert not (await at.call("updateGroup", "mail", "vip", "sesame", {}, [])).is_granted
 
 
 async def test_a_wrong_token_is_refused_where_none_would_do(rules: Path) -> None:
