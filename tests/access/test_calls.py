@@ -65,6 +65,8 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "changeFoundJobs": (FoundJobsChange(JobSelection("mail"), JobAction.RETRY, limit=1),),
     "getQueues": (["mail"],),
     "updateQueue": ("mail", "", {"max_attempts": "3"}, [], False),
+    "getGroups": ("mail", ["acme"]),
+    "updateGroup": ("mail", "acme", "", {"weight": "2"}),
     "updateShard": ("1", "", False, False),
     "getClusterStatus": (None,),
     "getAlarms": (False, 10),

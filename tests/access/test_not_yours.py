@@ -178,6 +178,8 @@ CALLS: dict[str, list[Callable[[Named], tuple[Any, ...]]]] = {
         lambda it: (it.queue, "", {}, [], True),
         lambda it: (OWN, "", {"dead_letter_queue": it.queue}, [], False),
     ],
+    "getGroups": [lambda it: (it.queue,), lambda it: (it.queue, [it.key])],
+    "updateGroup": [lambda it: (it.queue, it.key, "", {"weight": "2"})],
     "updateShard": [lambda it: (it.key, "", False, False)],
     "getClusterStatus": [lambda it: ([it.queue],), lambda it: ([OWN, it.queue],)],
     "getAlarms": [lambda _: (False, 10), lambda _: (True, 10)],
@@ -254,6 +256,7 @@ REQUESTS: dict[str, tuple[str, Callable[[Named], Any]]] = {
     "search_jobs": ("", lambda it: {"descriptors": [it.job]}),
     "change_found_jobs": ("", lambda it: {"action": "delete", "descriptors": [it.job]}),
     "change_settings": ("", lambda it: {"set": {"dead_letter_queue": it.queue}}),
+    "change_group": ("", lambda _: {"set": {"weight": "2"}}),
     "change_shard": ("", lambda _: {"dequeue_only": False}),
     "get_schedule": (f"?queue={OWN}", lambda _: None),
     "get_schedules": (f"?queue={OWN}", lambda _: None),
@@ -460,6 +463,7 @@ def test_what_is_there_and_what_is_not_have_one_answer_over_http(place: Place, r
                         "worker_name": named.worker,
                         "assignment": named.assignment,
                         "shard": named.key,
+                        "group": named.key,
                         "alarm": "no_worker",
                     }
                     path = (route.path + query).format_map(names)
