@@ -147,6 +147,18 @@ def test_jobs_are_found_counted_and_changed_by_their_tags(caller: Caller, queue:
         assert problem[:2] == (400, "REQUEST_INVALID")
 
 
+def test_jobs_are_found_and_changed_by_their_group(caller: Caller, queue: str) -> None:
+    mine = [enqueued(caller, queue, group="acme", tags=["t"]) for _ in range(2)]
+    enqueued(caller, queue, group="betty", tags=["t"])
+    search = f"/v1/queues/{queue}/jobs/search"
+    found = caller.done("POST", search, {"group": "acme", "tags": ["t"]})
+    assert sorted(each["descriptor"] for each in found["jobs"]) == sorted(mine)
+    assert caller.done("POST", search, {"group": ""})["jobs"] == []
+    assert caller.done("POST", f"{search}/change", {"action": "cancel", "group": "acme"})["changed"] == 2
+    assert caller.done("GET", f"/v1/queues/{queue}/jobs/count?state=pending") == {"count": 1}
+    assert caller.refused("POST", search, {"group": "a\u0000b"})[:2] == (400, "REQUEST_INVALID")
+
+
 def test_an_idempotency_key_makes_it_safe_to_send_again(caller: Caller, queue: str) -> None:
     path = f"/v1/queues/{queue}/jobs"
     first = caller.done("POST", path, {"body": "1"}, Idempotency_Key="order-1")

@@ -36,6 +36,15 @@ def test_the_flood_of_a_group_is_not_the_wait_of_another(shell: Shell) -> None:
     assert "1 to 255 bytes of UTF-8" in refused.err
 
 
+def test_the_jobs_of_a_group_are_cancelled_by_a_filter(shell: Shell) -> None:
+    shell("queue", "create", "filtered")
+    for group in ("acme", "acme", "acme2"):
+        shell("job", "enqueue", "filtered", "x", "--group", group)
+    line = ("job", "cancel", "--filter", "queue:filtered group:acme", "--yes", "-o", "json")
+    assert json.loads(shell(*line).out)["changed"] == 2
+    assert json.loads(shell(*line).out)["changed"] == 0
+
+
 def test_a_schedule_gives_its_jobs_a_group(shell: Shell) -> None:
     with Client(shell.server) as client:
         client.create_queue("mail")
