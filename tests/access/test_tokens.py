@@ -179,8 +179,8 @@ def test_who_i_am_is_shown(cluster: Cluster) -> None:
         "roles": ["viewer"],
         "has_rules": True,
         "grants": [
-            {"actions": ["read"], "queues": ["*"], "bodies": False},
-            {"actions": ["enqueue"], "queues": ["mail"], "bodies": True},
+            {"actions": ["read"], "queues": ["*"], "bodies": False, "groups": ["*"]},
+            {"actions": ["enqueue"], "queues": ["mail"], "bodies": True, "groups": ["*"]},
         ],
     }
 
