@@ -25,6 +25,7 @@ from pinlater.model import (
     DequeuedJob,
     DequeueFromQueuesRequest,
     DequeueRequest,
+    GroupsCleared,
     GroupsPage,
     Heartbeat,
     HeartbeatAnswer,
@@ -268,6 +269,21 @@ class Api(Protocol):
         """Change settings of one group of a queue, or of those that fit a pattern; `unset` ones are as of others again.
         All or nothing. Needs one healthy shard. PasswordInvalid, QueueNotFound, RequestInvalid, GroupsNotSupported,
         GroupsNotYet.
+        """
+
+    async def clear_groups(
+        self,
+        queue: str,
+        password: str,
+        *,
+        continuation: str = CONTINUATION_START,
+        limit: int = 500,
+        dry_run: bool = False,
+        context: RequestContext | None = None,
+    ) -> GroupsCleared:
+        """Take the groups off the jobs of a queue, whatever state they are in: one step, of about `limit` jobs of one
+        shard. The first step takes back all settings of groups. After the last one no job has a group on any shard but
+        the missing ones. `dry_run`: count them. PasswordInvalid, QueueNotFound, RequestInvalid, ContinuationInvalid.
         """
 
     async def update_shard(

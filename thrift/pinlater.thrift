@@ -736,6 +736,24 @@ struct UpdateGroupRequest {
   5: optional list<string> unset,
 }
 
+struct ClearGroupsRequest {
+  1: required string queueName,
+  2: required string password,
+  3: optional string continuation = CONTINUATION_START,
+  /** About so many jobs are looked at. */
+  4: optional i32 limit = 500,
+  /** Only count them. */
+  5: optional bool dryRun = false,
+}
+
+struct ClearGroupsResponse {
+  /** So many jobs had a group. */
+  1: required i64 jobs,
+  2: optional string continuation = CONTINUATION_END,
+  /** Shards that are out: their jobs keep their groups. */
+  3: optional list<string> missingShards,
+}
+
 struct UpdateShardRequest {
   1: required string shardId,
   2: required string password,
@@ -1858,6 +1876,10 @@ service PinLater {
       throws (1: PinLaterException e),
 
   ChangeResponse updateGroup(1: RequestContext context, 2: UpdateGroupRequest request)
+      throws (1: PinLaterException e),
+
+  /** One step of taking the groups off all jobs of a queue. */
+  ClearGroupsResponse clearGroups(1: RequestContext context, 2: ClearGroupsRequest request)
       throws (1: PinLaterException e),
 
   ChangeResponse updateShard(1: RequestContext context, 2: UpdateShardRequest request)

@@ -53,8 +53,17 @@ class GroupCounts(NamedTuple):
     oldest_run_after_ms: int
 
 
+class ClearedGroups(NamedTuple):
+    """What one step of `clear_groups` did: how many jobs it took the group off, and where the next one goes on; "":
+    no job of the queue has a group any more.
+    """
+
+    jobs: int
+    position: str
+
+
 class GroupStore(StorePart):
-    """A store that lacks it keeps no groups, and has nothing to list."""
+    """A store that lacks it keeps no groups, and has nothing to list or to clear."""
 
     @operation(reads=True, bulk=True, optional=True)
     async def list_groups(
@@ -64,6 +73,18 @@ class GroupStore(StorePart):
         the bytes of their names; "" is the group of jobs without one. QueueNotFound.
         """
         return {}
+
+    @operation(bulk=True, optional=True)
+    async def clear_groups(self, queue: str, position: str, limit: int, dry_run: bool) -> ClearedGroups:
+        """Take the group off jobs of a queue, in whatever state; one step, in one transaction, of about `limit` jobs
+        from a position on, "" for the beginning. `dry_run`: count them only. QueueNotFound.
+
+        From the first step on until a job with a group comes in, jobs come into line no more: a claim takes those that
+        are in line by turns, and then others of the priority by run_after. Steps put the jobs in line back among the
+        others. When none has a group and none is in line, the queue is again as one that never had groups. While jobs
+        with groups come in, that may never be; any step may be repeated, or be the last.
+        """
+        return ClearedGroups(0, "")
 
 
 class ReadyCounts(list[int]):

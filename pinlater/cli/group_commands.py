@@ -9,13 +9,14 @@ import click
 from pinlater.cli.admin import PASSWORD_HELP, admin_password, needs_password
 from pinlater.cli.completion import offer_queues
 from pinlater.cli.connection import EXIT_CODES, ServerGroup, say_missed, talks_to_server
+from pinlater.cli.group_clearing import GroupClearing
 from pinlater.cli.output import Row, has_new_keys, output_option, whole, write_all
 from pinlater.cli.queue_settings import pause_options, pause_texts
 from pinlater.cli.times import time_text
 from pinlater.client.client import Client
 from pinlater.model import CONTINUATION_END, CONTINUATION_START, GroupView
 from pinlater.queues.settings import GROUP_SETTINGS
-from pinlater.wire.operator_methods import UPDATE_GROUP
+from pinlater.wire.operator_methods import CLEAR_GROUPS, UPDATE_GROUP
 
 _PAGE = 1_000
 _COLUMNS = ("group", "ready", "oldest", "weight", "paused", whole("source"))
@@ -37,7 +38,7 @@ Examples:
 {EXIT_CODES}""",
 )
 def group() -> None:
-    """Show the groups of a queue, as its tenants; weigh, pause and resume them.
+    """Show the groups of a queue, as its tenants; weigh, pause and resume them, or take them off all jobs.
 
     docs/fairness.md says what a group is, and how groups share a queue.
     """
@@ -186,6 +187,28 @@ Examples:
 @talks_to_server
 def resume(client: Client, queue: str, name: str, format: str) -> None:
     _change(client, queue, name, format, {}, ["paused"])
+
+
+@group.command(
+    short_help="Take the groups off all jobs of a queue.",
+    help=f"""Take the groups off all jobs of a queue, whatever state they are in, and take back all settings of groups.
+
+    So servers of versions that do not know groups can be started again: docs/fairness.md says how to go back. Jobs are
+    handed out meanwhile, and may be out of turn. What is broken off is done by the next one.
+
+    {PASSWORD_HELP}""",
+    epilog="""\b
+Examples:
+  pinlater group clear mail --dry-run
+  pinlater group clear mail""",
+)
+@click.argument("queue", shell_complete=offer_queues)
+@click.option("--dry-run", is_flag=True, help="Count the jobs that have a group, and change nothing.")
+@output_option
+@needs_password
+@talks_to_server
+def clear(client: Client, queue: str, dry_run: bool, format: str) -> None:
+    GroupClearing(client, queue, admin_password(client, CLEAR_GROUPS, queue), dry_run=dry_run).run(format)
 
 
 def _change(

@@ -13,6 +13,7 @@ from pinlater.model import (
     AuditEntry,
     Changed,
     ClusterStatus,
+    GroupsCleared,
     GroupsPage,
     JobChange,
     JobsChanged,
@@ -94,6 +95,25 @@ class ClusterCalls(ClientCalls):
         """
         return await self._call(
             operator_methods.UPDATE_GROUP, context, timeout, queue, group, password, set or {}, unset
+        )
+
+    @checked
+    async def clear_groups(
+        self,
+        queue: str,
+        password: str,
+        *,
+        continuation: str = CONTINUATION_START,
+        limit: int = 500,
+        dry_run: bool = False,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> GroupsCleared:
+        """Take the groups off the jobs of a queue: one step; call it again with the continuation that it returns.
+        `dry_run`: count them. PasswordInvalid, QueueNotFound. MethodUnknown: an older server.
+        """
+        return await self._call(
+            operator_methods.CLEAR_GROUPS, context, timeout, queue, password, continuation, limit, dry_run
         )
 
     @checked

@@ -14,6 +14,7 @@ from pinlater.model import (
     AuditEntry,
     Changed,
     ClusterStatus,
+    GroupsCleared,
     GroupsPage,
     JobChange,
     JobsChanged,
@@ -107,6 +108,31 @@ class ClusterClient:
         """
         return self._background.run(
             AsyncClient.update_group, queue, group, password, set=set, unset=unset, context=context, timeout=timeout
+        )
+
+    def clear_groups(
+        self,
+        queue: str,
+        password: str,
+        *,
+        continuation: str = CONTINUATION_START,
+        limit: int = 500,
+        dry_run: bool = False,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> GroupsCleared:
+        """Take the groups off the jobs of a queue: one step; call it again with the continuation that it returns.
+        `dry_run`: count them. PasswordInvalid, QueueNotFound. MethodUnknown: an older server.
+        """
+        return self._background.run(
+            AsyncClient.clear_groups,
+            queue,
+            password,
+            continuation=continuation,
+            limit=limit,
+            dry_run=dry_run,
+            context=context,
+            timeout=timeout,
         )
 
     def update_shard(

@@ -16,6 +16,7 @@ from pinlater.model import (
     AccessAction,
     AuditEntry,
     CommandedWorker,
+    GroupsCleared,
     GroupsPage,
     GroupView,
     Schedule,
@@ -67,6 +68,15 @@ class GroupsAnswer(Answer):
     """A page of groups by name."""
 
     groups: list[GroupAnswer]
+    next_cursor: NextCursor | None = None
+    missing_shards: MissingShards | None = None
+
+
+@has_fields_of(GroupsCleared, without=("continuation",))
+class GroupsClearedAnswer(Answer):
+    """How many jobs had a group in this step."""
+
+    jobs: int
     next_cursor: NextCursor | None = None
     missing_shards: MissingShards | None = None
 

@@ -136,6 +136,12 @@ class DeleteScheduleQuery(Form):
     only_if_version: Version | None = None
 
 
+class ClearGroupsQuery(Form):
+    limit: PageLimit = 500
+    cursor: Cursor = ""
+    dry_run: Annotated[bool, Meta(description="Only count them.")] = False
+
+
 # -- changes -----------------------------------------------------------------------------------------------------------
 
 

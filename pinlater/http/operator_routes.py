@@ -94,6 +94,13 @@ async def _change_group(incoming: Incoming, form: forms.GroupForm) -> Changed:
     return await incoming.call(Api.update_group, form, incoming.queue, group, incoming.password)
 
 
+@OPERATOR_ROUTES.add(QUEUES, "DELETE /v1/queues/{queue}/groups", operator_methods.CLEAR_GROUPS)
+async def _clear_groups(incoming: Incoming, query: forms.ClearGroupsQuery) -> answers.GroupsClearedAnswer:
+    """Take the groups off the jobs of a queue: one step."""
+    cleared = await incoming.call(Api.clear_groups, query, incoming.queue, incoming.password)
+    return answer_of(answers.GroupsClearedAnswer, cleared)
+
+
 # -- the cluster -------------------------------------------------------------------------------------------------------
 
 

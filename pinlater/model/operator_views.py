@@ -58,6 +58,15 @@ class GroupsPage:
 
 
 @dataclass(slots=True)
+class GroupsCleared:
+    """How many jobs of a queue one step took the group off, or counted. `missing_shards` were passed over: out."""
+
+    jobs: int
+    continuation: str = CONTINUATION_END
+    missing_shards: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
 class Changed:
     """What a change left: its version, and the shards that do not have it yet (they will before they serve)."""
 

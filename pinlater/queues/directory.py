@@ -255,6 +255,10 @@ class QueueDirectory:
         """
         return await self._apply(GROUP_RULES_PREFIX + name, self.group_rules.update(name, group, set, unset, who), who)
 
+    async def clear_group_rules(self, name: str, who: str) -> ChangeResult:
+        """Take back the settings of all groups of a queue. QueueNotFound, NoHealthyShards."""
+        return await self._apply(GROUP_RULES_PREFIX + name, self.group_rules.clear(name), who)
+
     async def take_items(self, name: str, who: str, owner: str = "") -> ChangeResult:
         """From now on items of flows may come into a queue; one that is not there is made, and keeps no jobs that
         succeeded. LimitReached, NoHealthyShards.

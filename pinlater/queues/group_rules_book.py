@@ -91,16 +91,23 @@ class GroupRulesBook:
         """
 
         def update(before: ConfigEntry | None) -> str | None:
-            own = self._latest.get(queue)
-            if own is None or own.is_deleted:
-                raise QueueNotFound.of(queue)
-            had = _read(before.text) if before is not None and _counts(before, own) else {}
+            had = self._had(queue, before)
             after = changes.changed(had.get(group, {}), set, unset, Author(who, self._clock.now_ms()), GROUP_SETTINGS)
             has = {name: texts for name, texts in had.items() if name != group} | ({group: after} if after else {})
             _check(group, after, has)
             return None if had == has else _text(has)
 
         return update
+
+    def clear(self, queue: str) -> Update:
+        """The change of an entry, by which no group has settings any more. QueueNotFound."""
+        return lambda before: _text({}) if self._had(queue, before) else None
+
+    def _had(self, queue: str, before: ConfigEntry | None) -> Rules:
+        own = self._latest.get(queue)
+        if own is None or own.is_deleted:
+            raise QueueNotFound.of(queue)
+        return _read(before.text) if before is not None and _counts(before, own) else {}
 
 
 def _counts(entry: ConfigEntry | None, queue: ConfigEntry | None) -> bool:

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from pinlater.backends.group_store import GroupCounts
+from pinlater.backends.group_store import ClearedGroups, GroupCounts
 from pinlater.errors import GroupsNotSupported, PinLaterError, QueueNotFound, RequestInvalid
 from pinlater.extended_limits import read_group
-from pinlater.model import CONTINUATION_END, CONTINUATION_START, Changed, GroupsPage, GroupView, RequestContext
+from pinlater.model import (
+    CONTINUATION_END,
+    CONTINUATION_START,
+    Changed,
+    GroupsCleared,
+    GroupsPage,
+    GroupView,
+    RequestContext,
+)
 from pinlater.service import validation
 from pinlater.service.admin_password import Operator
 from pinlater.service.audit import PROTECTED
 from pinlater.service.continuations import continuation_behind, place_behind
 from pinlater.service.queue_admin import MAX_CHANGES, missed_text
 from pinlater.service.service_context import ServiceContext
-from pinlater.shards.handle import answers, ask_all
+from pinlater.shards.handle import ShardHandle, answers, ask_all
 
 MAX_PAGE = 1_000
 
@@ -80,6 +88,50 @@ class GroupAdmin:
         behind = CONTINUATION_END if is_last else continuation_behind(found[limit - 1], (queue,))
         return GroupsPage(views, behind, missing)
 
+    async def clear(
+        self, queue: str, password: str, continuation: str, limit: int, dry_run: bool, operator: Operator
+    ) -> GroupsCleared:
+        """See Api.clear_groups. The shards come one behind the other, by id."""
+        await self._admin.check(password, operator)
+        await self._queues.refresh()
+        if not self._queues.has(queue):
+            raise QueueNotFound.of(queue[:100])
+        validation.at_least_1("limit", limit)
+        meant = (queue, "clear", dry_run)
+        begun_id, _, position = place_behind(continuation, meant).partition(" ")
+        if not (begun_id or dry_run):
+            await self._queues.clear_group_rules(queue, operator.who)
+            await self._audit.write(operator.who, "clear_groups", queue, "", part=PROTECTED)
+        members = sorted(
+            (each for each in self._router.members.all if each.shard.has_groups), key=lambda each: each.shard.shard_id
+        )
+        left = [each for each in members if each.shard.shard_id >= begun_id]
+        cleared, healthy = GroupsCleared(0), self._router.members.healthy()
+        while left:
+            member = left.pop(0)
+            shard_id = member.shard.shard_id
+            begin, count = position if shard_id == begun_id else "", min(limit, MAX_PAGE)
+            step = await self._clear_step(member, queue, begin, count, dry_run) if member in healthy else None
+            if step is None:
+                cleared.missing_shards.append(shard_id)
+                continue
+            cleared.jobs = step.jobs
+            if step.position or left:
+                place = f"{shard_id} {step.position}" if step.position else f"{left[0].shard.shard_id} "
+                cleared.continuation = continuation_behind(place, meant)
+            break
+        return cleared
+
+    @staticmethod
+    async def _clear_step(
+        member: ShardHandle, queue: str, position: str, limit: int, dry_run: bool
+    ) -> ClearedGroups | None:
+        """None: the shard is out."""
+        (outcome,) = await ask_all([member], lambda shard: shard.clear_groups(queue, position, limit, dry_run))
+        if isinstance(outcome, QueueNotFound):  # it has just been made, or deleted
+            return ClearedGroups(0, "")
+        return None if isinstance(outcome, PinLaterError) else outcome
+
     def _view(self, queue: str, name: str, counts: GroupCounts | None) -> GroupView:
         settings = self._book.settings(queue, name)
         return GroupView(name, settings) if counts is None else GroupView(name, settings, *counts)
@@ -131,3 +183,16 @@ class GroupsApi:
         context: RequestContext | None = None,
     ) -> Changed:
         return await self._group_admin.update(queue, group, password, set or {}, unset, self._operator(context))
+
+    async def clear_groups(
+        self,
+        queue: str,
+        password: str,
+        *,
+        continuation: str = CONTINUATION_START,
+        limit: int = 500,
+        dry_run: bool = False,
+        context: RequestContext | None = None,
+    ) -> GroupsCleared:
+        operator = self._operator(context)
+        return await self._group_admin.clear(queue, password, continuation, limit, dry_run, operator)

@@ -43,6 +43,9 @@ UPDATE_GROUP = Method(
     lambda args: (args.request.group,),
     access=Access.ADMIN_PASSWORD,
 )
+CLEAR_GROUPS = Method(
+    "clearGroups", Api.clear_groups, Idempotency.REPEAT, _OPERATE, named_queue, access=Access.ADMIN_PASSWORD
+)
 UPDATE_SHARD = Method(
     "updateShard", Api.update_shard, Idempotency.REPEAT, _ADMIN, every_queue, access=Access.ADMIN_PASSWORD
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.conformance import test_group_clearing as clearing
 from tests.conformance import test_group_rules as rules
 from tests.conformance import test_groups as groups
 from tests.conformance.mutations_redis_cluster import lua
@@ -17,6 +18,10 @@ NAMED = rules.test_a_named_job_of_a_paused_group_is_not_handed_out
 READY = rules.test_jobs_of_paused_groups_are_not_ready_for_a_claim
 SUM = rules.test_a_count_adds_up_the_weights_of_groups_that_wait
 DELETED = rules.test_rules_of_a_deleted_queue_do_not_count_for_the_next_one_of_its_name
+OUT_OF_LINE = clearing.test_no_job_comes_into_line_meanwhile
+COME = clearing.test_jobs_with_groups_that_come_meanwhile_have_turns_and_are_cleared_too
+BACK = clearing.test_what_is_in_line_goes_back_before_it_is_done
+COUNT = clearing.test_a_count_changes_nothing
 
 GROUPS = [
     *sql("first_turns", "ORDER BY turn, grp", "ORDER BY grp", groups.test_calls_by_chance_keep_the_turns, **_WALK),
@@ -190,4 +195,24 @@ GROUPS = [
     *only("sqlite", "queue_with_groups", "rules.version >", "'9' >", DELETED),
     *only("postgres", "queue_with_groups", "rules.version >", "'9' >", DELETED),
     *only("mysql", "queue_id_if_eligible", "rules.version >", "'9' >", DELETED),
+    # -- taken off --
+    *step("group_clearing", "    if dry_run:\n", "    if False:\n", COUNT),
+    *step("group_clearing", "its_queue_id == queue_id", "True", clearing.test_other_queues_keep_their_groups),
+    *step("group_clearing", 'and not session.rows("lines_of_queue", (queue_id, 1))', "", BACK),
+    *step("group_clearing", "if state == IN_LINE]", "if False]", BACK),
+    *step("group_lines", "for priority in () if self._is_clearing else", "for priority in", OUT_OF_LINE),
+    *step("group_lines", "(self._looks or self._is_clearing) and", "self._looks and", OUT_OF_LINE),
+    *step("group_lines", "if times.pop(CLEARING, None) is not None:", "if times.pop(CLEARING, None) == -1:", COME),
+    lua("clear_groups", "if ARGV[6] == '1' then", "if false then", COUNT),
+    lua("clear_groups", "and not came and", "and", COME),
+    lua("clear_groups", "and is_empty then", "then", BACK),
+    lua("clear_groups", "if not was_clearing then", "if false then", OUT_OF_LINE),
+    lua("claim", "if lines and not is_clearing and", "if lines and", OUT_OF_LINE),
+    lua("claim", "if is_clearing and in_line and #ids == 0 then", "if false then", OUT_OF_LINE),
+    lua(
+        "enqueue_extended",
+        "if sub(entry, -2, -2) == 'c' then",
+        "if false then",
+        COME,
+    ),
 ]

@@ -19,6 +19,7 @@ from tests.conformance import test_dedupe_keys as dedupe
 from tests.conformance import test_ended_jobs as ended_jobs
 from tests.conformance import test_expiry as expiry
 from tests.conformance import test_fencing as fencing
+from tests.conformance import test_group_clearing as clearing
 from tests.conformance import test_groups as groups
 from tests.conformance import test_identity as identity
 from tests.conformance import test_ids as ids
@@ -582,6 +583,10 @@ DECISIONS: Mapping[str, Tests] = {
         groups.test_turns_that_went_back_are_no_credit_for_whoever_comes_then,
         groups.test_what_leaves_its_line_is_not_charged,
         groups.test_calls_by_chance_keep_the_turns,
+        clearing.test_no_job_has_a_group_any_more_in_whatever_state,
+        clearing.test_a_cleared_queue_is_as_one_that_never_had_groups,
+        clearing.test_claims_between_the_steps_hand_each_job_out_once,
+        clearing.test_jobs_with_groups_that_come_meanwhile_have_turns_and_are_cleared_too,
         service_groups.test_groups_have_fair_shares_over_two_shards,
         service_groups.test_a_group_that_cannot_be_is_refused_and_nothing_is_stored,
         homes_change.test_a_feature_waits_for_servers_that_do_not_know_it,

@@ -7,7 +7,16 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from pinlater.errors import NoHealthyShards, OutcomeUnknown, ShardConnectionFailed
-from pinlater.model import Ack, Checkpoint, DequeueRequest, Job, JobState
+from pinlater.model import (
+    CONTINUATION_END,
+    CONTINUATION_START,
+    Ack,
+    Checkpoint,
+    DequeueRequest,
+    ExtendedJob,
+    Job,
+    JobState,
+)
 from tests.conformance.outage import OUT, Outage, eventually, shard_of
 from tests.conformance.served import QUEUE
 
@@ -71,6 +80,26 @@ async def test_a_count_with_a_shard_missing_is_an_error_unless_partial_counts_ar
     with pytest.raises(ShardConnectionFailed):
         await outage.api.count(pending)
     assert await outage.api.count(pending, allow_partial=True) == len(stays)
+
+
+async def test_groups_are_taken_off_on_the_shards_that_answer_and_the_others_are_named(outage: Outage) -> None:
+    if not all(member.shard.has_groups for member in outage.members.all):
+        pytest.skip("the store has no groups")
+    jobs = [(await outage.enqueue(ExtendedJob(b"x", group="a")))[0] for _ in range(20)]
+    stays = [each for each in jobs if shard_of(each) != OUT]
+    assert len(stays) not in (0, 20)
+    await outage.eject()
+    found, continuation = 0, CONTINUATION_START
+    missing: set[str] = set()
+    while continuation != CONTINUATION_END:
+        step = await outage.api.clear_groups(QUEUE, outage.password, continuation=continuation)
+        found, continuation = found + step.jobs, step.continuation
+        missing.update(step.missing_shards)
+    assert (found, missing) == (len(stays), {OUT})
+    await outage.come_back()
+    assert {each.group for each in (await outage.api.lookup(stays)).values()} == {None}
+    again = await outage.api.clear_groups(QUEUE, outage.password, dry_run=True)
+    assert again.missing_shards == []
 
 
 async def test_a_scan_goes_on_and_names_the_missing_shards(outage: Outage) -> None:

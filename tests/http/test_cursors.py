@@ -23,6 +23,7 @@ LISTS: dict[str, tuple[str, str, dict[str, Any] | None]] = {
     "get_job_items": ("GET", "/job_item?jobId={flow}&", None),
     "get_workers": ("GET", "/v1/workers?", None),
     "get_groups": ("GET", "/v1/queues/{queue}/groups?", None),
+    "clear_groups": ("DELETE", "/v1/queues/{queue}/groups?", None),
     "get_audit": ("GET", "/v1/audit?", None),
     "get_schedules": ("GET", "/v1/schedules?", None),
 }
@@ -52,7 +53,9 @@ def test_a_cursor_that_no_page_has_given_is_refused(caller: Caller, queue: str, 
         if name in BY_NUMBER and cursor.isdecimal():
             caller.done(verb, where, body)
         else:
-            assert caller.refused(verb, where, body)[:2] == (400, "CONTINUATION_INVALID"), cursor
+            assert caller.refused(verb, where, body, X_Admin_Password=PASSWORD)[:2] == (400, "CONTINUATION_INVALID"), (
+                cursor
+            )
 
 
 def test_a_cursor_counts_for_the_list_alone_that_gave_it(caller: Caller, queue: str) -> None:

@@ -21,6 +21,7 @@ ARGUMENTS = {
     "group unset": ["mail", "acme"],
     "group pause": ["mail", "acme"],
     "group resume": ["mail", "acme"],
+    "group clear": ["mail"],
     "job enqueue": ["mail", "x", "--timeout", "1s"],
     "job get": ["mail:s1:p1:1790000000000000"],
     "job scan": ["mail", "--state", "failed"],

@@ -60,6 +60,7 @@ COMMAND_LINES: dict[str, tuple[str, set[str]]] = {
     "group show mail acme": ("GroupAnswer", set()),
     "group resume mail acme": ("GroupAnswer", set()),
     "group unset mail acme": ("GroupAnswer", set()),
+    "group clear mail": ("GroupsClearedAnswer", {"left"}),
     "job enqueue mail x": ("EnqueuedAnswer", set()),
     "job enqueue mail x --dedupe-key b": ("EnqueuedAnswer", set()),
     "job get {job} --body": ("JobAnswer", {"type", "args", "kwargs"}),

@@ -12,7 +12,7 @@ import pytest
 
 from pinlater.client.client import Client
 from pinlater.data_folder.password import hash_password
-from pinlater.errors import PasswordInvalid, QueueNotFound, RequestInvalid
+from pinlater.errors import ContinuationInvalid, PasswordInvalid, QueueNotFound, RequestInvalid
 from pinlater.model import DequeueRequest, ExtendedJob
 from pinlater.model.job_holds import HoldReason
 from tests.server.commands import Shell
@@ -145,3 +145,38 @@ def test_the_command_line_sets_pauses_and_lists(client: Client, queue: str, tmp_
     assert (changes.action, changes.detail[:19]) == ("update_group", "betty: paused=true,")
     shell("group", "unset", queue, "betty")
     assert "1  false   default" in shell("group", "show", queue, "betty").out
+
+
+def test_the_command_line_takes_the_groups_off_all_jobs(client: Client, queue: str, tmp_path: Path) -> None:
+    shell = partial(Shell(tmp_path, str(client.servers[0])), PINLATER_ADMIN_PASSWORD=PASSWORD)
+    jobs = fill(client, queue, acme=700, betty=300)
+    client.update_group(queue, "betty", PASSWORD, set={"paused": "true"})
+    shell("group", "set", queue, "trial-*", "--weight", "3")
+    assert "1,000 jobs" in shell("group", "clear", queue, "--dry-run").out
+    assert client.lookup(jobs[:1])[jobs[0]].group == "acme"
+    with pytest.raises(PasswordInvalid):
+        client.clear_groups(queue, "wrong")
+    cleared = json.loads(shell("group", "clear", queue, "-o", "json").out)
+    assert cleared == {"jobs": 1_000, "left": 0, "missing_shards": []}
+    assert {each.group for each in client.lookup(jobs).values()} == {None}
+    assert client.get_groups(queue).groups == []
+    assert taken(client, queue, 2_000) == {"acme": 700, "betty": 300}
+    (entry,) = [each for each in client.audit(limit=1) if each.target == queue]
+    assert entry.action == "clear_groups"
+
+
+def test_a_step_may_come_again_and_one_of_another_queue_does_not(client: Client, queue: str) -> None:
+    fill(client, queue, acme=1_200)
+    first = client.clear_groups(queue, PASSWORD, limit=10)
+    for _ in range(2):
+        again = client.clear_groups(queue, PASSWORD, limit=10, continuation=first.continuation)
+    assert again.continuation not in ("-1", first.continuation)
+    client.create_queue("other")
+    with pytest.raises(ContinuationInvalid):
+        client.clear_groups("other", PASSWORD, continuation=first.continuation)
+    with pytest.raises(ContinuationInvalid):
+        client.clear_groups(queue, PASSWORD, continuation=first.continuation, dry_run=True)
+    with pytest.raises(QueueNotFound):
+        client.clear_groups("nowhere", PASSWORD)
+    with pytest.raises(RequestInvalid):
+        client.clear_groups(queue, PASSWORD, limit=0)

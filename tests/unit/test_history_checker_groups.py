@@ -139,6 +139,7 @@ SERVED = one_by_one(5, "CDEF")
         [*BEFORE, *[replace(each, request={**each.request, "dryRun": True}) for each in SERVED]],
         [queue_settings(-90, pause_on_failures="50%/100/1m/30s"), *BEFORE, *SERVED],
         [Row(-90, -89, "operator", "updateGroup", {"queueName": QUEUE, "group": "tenant"}), *BEFORE, *SERVED],
+        [Row(-90, -89, "operator", "clearGroups", {"queueName": QUEUE}), *BEFORE, *SERVED],
     ],
     ids=[
         "a claim that nobody heard of",
@@ -160,6 +161,7 @@ SERVED = one_by_one(5, "CDEF")
         "nothing was claimed",
         "a circuit breaker",
         "a change of groups",
+        "groups that were taken off",
     ],
 )
 def test_what_cannot_be_known_is_not_judged(rows: Rows) -> None:

@@ -110,6 +110,22 @@ async def test_a_store_has_the_version_of_references_while_it_has_some(
     assert admin.keys("*tiered*") == admin.keys("*shared*") == admin.keys("*dropped*") == []
 
 
+async def test_a_store_has_the_version_of_groups_until_they_are_taken_off(
+    subject: Subject, url: str, admin: redis.Redis
+) -> None:
+    await store(subject, group="a", run_after_ms=subject.now_ms + 5)
+    await store(subject, group="b")
+    steps = [False, True]
+    for is_cleared in steps:
+        if is_cleared:
+            assert await subject.shard.clear_groups(subject.queue, "", 100, False) == (2, "")
+        other = RedisShard(url, "1")
+        await other.open()
+        await other.close()
+        assert admin.hget("{pinlater}", "shard") == ("1 (version 2)" if is_cleared else "1 (version 4)")
+    assert admin.keys("*:turn*") == admin.keys("*:lines*") == admin.keys("*:ahead*") == []
+
+
 async def test_the_first_successor_shuts_further_versions_out(subject: Subject, url: str, admin: redis.Redis) -> None:
     """Whether or not there are references to bodies, which raise the version too."""
     fields = {"dedupe_key": "d", "on_duplicate": OnDuplicate.REPLACE, "replace_running": ReplaceRunning.ENQUEUE}

@@ -217,6 +217,27 @@ async def test_a_store_has_the_version_of_references_while_it_has_some(old: Old)
     await shard.close()
 
 
+async def test_a_store_has_the_version_of_groups_until_they_are_taken_off(old: Old) -> None:
+    """An enqueue raises it again."""
+    shard = old.shard()
+    await shard.open()
+    for _ in range(2):
+        await shard.enqueue_extended("mail", keyed(group="acme"), NOW_MS)
+        assert old.asked(VERSION) == ["5"]
+        position = "0"
+        while position:
+            await shard.close()
+            shard = old.shard()
+            await shard.open()
+            assert old.asked(VERSION) == ["5"]
+            _, position = await shard.clear_groups("mail", position, 100, False)
+        await shard.close()
+        shard = old.shard()
+        await shard.open()
+        assert old.asked(VERSION) == ["3"]
+    await shard.close()
+
+
 async def test_a_request_to_stop_and_progress_of_a_job_that_had_nothing_raise_the_version(old: Old) -> None:
     version = "SELECT value FROM pinlater_meta WHERE name = 'schema_version'"
     shard = old.shard()

@@ -29,6 +29,7 @@ from pinlater.backends.redis.records import (
     CANCELLED,
     CHANGED,
     CLAIM,
+    CLEARING_MARK,
     GROUPS_MARK,
     HEAD,
     ID,
@@ -153,7 +154,11 @@ async def _config(store: RedisStore, created: dict[bytes, bytes]) -> AsyncIterat
         for name, entry in zip(names, entries, strict=True):
             at = 1 + entry[0]
             end = at + 1 + entry[at]
-            made = created[name].removesuffix(GROUPS_MARK.encode()) if name in created else None
+            made = (
+                created[name].removesuffix(GROUPS_MARK.encode()).removesuffix(CLEARING_MARK.encode())
+                if name in created
+                else None
+            )
             version, deleted, text = (part.decode() for part in (entry[1:at], entry[at + 1 : end], entry[end:]))
             rows.append(
                 ConfigRow(

@@ -30,11 +30,12 @@ from pinlater.backends.base import (
     StoredState,
     UnrenewedClaim,
 )
-from pinlater.backends.group_store import MOST_COUNTED, GroupCounts, ReadyCounts
+from pinlater.backends.group_store import MOST_COUNTED, ClearedGroups, GroupCounts, ReadyCounts
 from pinlater.backends.redis.claim_ends import PLACEHOLDER, expiry_rules, expiry_templates
 from pinlater.backends.redis.pubsub import PubSub, announcement
 from pinlater.backends.redis.records import (
     ID,
+    MAX_PRIORITY,
     Args,
     ack_args,
     checkpoint_args,
@@ -275,6 +276,12 @@ class Queries(ScriptCaller):
                 oldest = min(int(oldest_ms), before.oldest_run_after_ms)
                 found[name.decode()] = GroupCounts(before.ready + ready, oldest)
         return {name: found[name] for name in sorted(found, key=str.encode)[:limit]}
+
+    async def clear_groups(self, queue: str, position: str, limit: int, dry_run: bool) -> ClearedGroups:
+        cursor, _, came = (position or "0:0").partition(":")
+        args: Args = [queue, cursor, came, limit, MAX_PRIORITY, int(dry_run)]
+        jobs, cursor_behind, came_since = await self._store.call_queue("clear_groups", queue, args)
+        return ClearedGroups(jobs, f"{cursor_behind.decode()}:{came_since}" if cursor_behind else "")
 
     async def count(self, queue: str, state: JobState, priorities: Sequence[int], future: bool, now_ms: int) -> int:
         low, high = _run_after_range(future, now_ms)

@@ -175,8 +175,8 @@ _ACK_RESULT = Struct(">QI")
 _CREATED = Struct(">Q")
 """What HEAD begins with; behind it stands what jobs of one kind have in common."""
 
-GROUPS_MARK = "g"
-"""Stands behind the time of a queue in ROOT:queues once a job of it had a group."""
+GROUPS_MARK, CLEARING_MARK = "g", "c"
+"""Behind the time of a queue in ROOT:queues: a job of it had a group; before that mark, groups are taken off now."""
 
 RESULT = Struct(">QQQIIB")
 """created_at, run_after, finished_at, attempts_allowed, attempts_remaining, priority; the result follows."""
@@ -218,6 +218,7 @@ LUA_LAYOUT = {
     "SLICE_BYTES": str(SLICE_BYTES),
     "ACK_RESULT": lua_format(_ACK_RESULT),
     "GROUPS_MARK": GROUPS_MARK,
+    "CLEARING_MARK": CLEARING_MARK,
     "ENTERED": str(ENTERED),
     "HELD_AT_ONCE": str(HELD_AT_ONCE),
     "WEIGHED": str(WEIGHED),

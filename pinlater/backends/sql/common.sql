@@ -472,3 +472,12 @@ SELECT priority, grp FROM pinlater_turns WHERE queue_id = ? LIMIT ?
 
 -- name: forget_virtual_times
 DELETE FROM pinlater_virtual_times WHERE queue_id = ?
+
+-- name: end_clearing
+DELETE FROM pinlater_virtual_times WHERE queue_id = ? AND priority = ?
+
+-- name: jobs_behind
+SELECT id, queue_id, job_keys FROM pinlater_jobs WHERE id > ? ORDER BY id LIMIT ?
+
+-- name: lines_of_queue
+SELECT job_id FROM pinlater_lines WHERE queue_id = ? LIMIT ?

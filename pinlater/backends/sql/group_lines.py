@@ -24,6 +24,11 @@ from pinlater.model import MAX_TIME_MS
 GROUPS_PER_STATEMENT = 64
 """Lines whose first jobs are read at once."""
 
+CLEARING = 0
+"""No priority: its virtual time is there while the groups of a queue are taken off its jobs (group_clearing.py), and no
+job with a group has come in since. Meanwhile no job comes into line.
+"""
+
 
 class DueJob(NamedTuple):
     """A due job on its way into a line."""
@@ -61,6 +66,7 @@ class Turns:
         """By job: its priority, its group, and the turn at which it was picked."""
 
         self._passed_over: set[int] = set()
+        self._is_clearing = False
 
     def candidates(self, queue_id: int, priorities: Sequence[int], limit: int, now_ms: int) -> list[Row]:
         """As `Session.candidates`."""
@@ -75,7 +81,7 @@ class Turns:
             statement = "candidates_in_line" if self._looks else "claim_in_line"
             rows = {row[0]: row for row in session.rows_of(statement, (), sorted(ids))}
             found += [rows[job_id] for job_id in ids if job_id in rows]
-            if self._looks and limit > len(found):
+            if (self._looks or self._is_clearing) and limit > len(found):
                 found += session.candidates(queue_id, [priority], limit - len(found), now_ms)
         return found
 
@@ -91,11 +97,14 @@ class Turns:
         session, queue_id = self._session, self._queue_id
         if not priorities:
             return
-        self._times |= lock_times(session, queue_id, priorities)
+        self._times |= lock_times(session, queue_id, [CLEARING, *priorities])
+        if not self._times and not session.rows("times_of_queue", (queue_id,)):
+            self._is_clearing = True  # it was done while this claim waited
+        self._is_clearing |= CLEARING in self._times
         if self._rules.any_paused:
             for priority in self._times.keys() & set(priorities):
                 _free_held(session, queue_id, priority, self._rules, self._times[priority], now_ms, until_ms=now_ms)
-        for priority in priorities:
+        for priority in () if self._is_clearing else priorities:
             rows = session.rows("due_jobs", (queue_id, priority, now_ms, ENTERED))
             if rows:
                 if priority not in self._times:
@@ -181,6 +190,8 @@ class Turns:
     def serve(self, ids: Collection[int]) -> None:
         """These were handed out: they leave their lines, and their groups have had so many turns."""
         session, queue_id = self._session, self._queue_id
+        if self._is_clearing:  # others were not in line
+            ids = self._picked.keys() & ids
         if not ids:
             return
         session.run_of("remove_lines", (), sorted(ids))
@@ -248,7 +259,10 @@ def make_times(session: Session, queue_id: int, priorities: Iterable[int]) -> di
     wanted = sorted(set(priorities))
     if session.put("put_virtual_times", [(queue_id, priority, 0.0) for priority in wanted]):
         session.run("raise_groups_version")
-    return lock_times(session, queue_id, wanted)
+    times = lock_times(session, queue_id, [CLEARING, *wanted])
+    if times.pop(CLEARING, None) is not None:
+        session.run("end_clearing", (queue_id, CLEARING))
+    return times
 
 
 def enter(session: Session, queue_id: int, priority: int, entries: Sequence[DueJob], time: float) -> None:

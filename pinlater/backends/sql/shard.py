@@ -28,6 +28,7 @@ from pinlater.backends.sql import (
     chains,
     coordination,
     dead_letters,
+    group_clearing,
     group_lines,
     held_references,
     key_entries,
@@ -240,6 +241,7 @@ class SqlShard(Shard, ABC):
     # -- groups ------------------------------------------------------------------------------------------------------
 
     list_groups = _reads(group_lines.list_groups)
+    clear_groups = _writes(group_clearing.clear_groups)
 
     # -- references to bodies ------------------------------------------------------------------------------------------
 

@@ -51,8 +51,8 @@ for those that are being enqueued meanwhile.
 _DECIDE_TOO = ("pause_on_failures", "priority_aging")
 """Settings of a queue by which claims go back that no line shows, or jobs pass others."""
 
-_CHANGES_GROUPS = "updateGroup"
-"""A call by which groups may wait, or weigh more than others."""
+_CHANGES_GROUPS = ("updateGroup", "clearGroups")
+"""Calls by which groups may wait, or weigh more than others, or there are none any more."""
 
 _WAITS_FOR_MORE = frozenset(("serializeKey", "expiresAtMillis", "sendId", "dedupeKey"))
 _MOST_WAITING = 100_000
@@ -318,7 +318,8 @@ class GroupTurns:
     def _is_decided_otherwise(self, queue: str) -> bool:
         facts = self._judge.queue(queue)
         known = {value for key in _DECIDE_TOO for value in facts.setting(key).values(-inf, inf)}
-        return bool(known - {None, "", "none"}) or bool(self._judge.verdict.passed_over[_CHANGES_GROUPS])
+        passed_over = self._judge.verdict.passed_over
+        return bool(known - {None, "", "none"}) or any(passed_over[each] for each in _CHANGES_GROUPS)
 
     def _first(self, known: _Group, call: OpenCall) -> _Waiting | None:
         """The first job that waited until the end of that call for certain."""

@@ -33,6 +33,7 @@ local function claim(root, base, queue, now, within_quota, at, queue_entry)
   -- What this script adds there belongs to jobs that it has handed out, so it need not look again.
   local any_changed = call('EXISTS', changed_key) == 1
   local lines, entered = string.sub(queue_entry, -1) == '$GROUPS_MARK' and lines_of(base), {}
+  local is_clearing = lines and string.sub(queue_entry, -2, -2) == '$CLEARING_MARK'
   local any_extra = call('EXISTS', base .. ':extra') == 1
   if any_extra and not sweep(base, now, SWEPT) then
     redis.pcall('PUBLISH', base .. ':news', '- 1 0')  -- there are more of them: come again
@@ -42,7 +43,8 @@ local function claim(root, base, queue, now, within_quota, at, queue_entry)
   -- Up to `left` jobs of one priority into `out`; returns how many and the bytes that are left, negative when full.
   local function take(out, priority, left, room, expiry, prefix, descriptor, claimed_at, is_default)
     local pending, taken = base .. ':s:0:' .. priority, 0
-    if lines and not entered[priority] then
+    local in_line = lines
+    if lines and not is_clearing and not entered[priority] then
       entered[priority] = true
       lines.enter_due(priority, now)
     end
@@ -50,10 +52,12 @@ local function claim(root, base, queue, now, within_quota, at, queue_entry)
     while taken < left and room >= 0 do
       local page = math.min(PAGE, left - taken)
       local ids, scores, picked, turns
-      if lines then ids, scores, picked, turns = lines.first(priority, page, now) else ids, scores = eligible(pending, page, now) end
+      if in_line then ids, scores, picked, turns = lines.first(priority, page, now) end
+      if is_clearing and in_line and #ids == 0 then in_line = false end
+      if not in_line then ids, scores = eligible(pending, page, now) end
       local n = #ids
       if n == 0 then break end
-      local at_end = n < page
+      local at_end = n < page and not (is_clearing and in_line)
       -- Large bodies that will not fit are not even read, where the first one tells the size of the others.
       if n > 1 then
         local fitting = math.floor(room / call('HSTRLEN', jobs_key, ids[1])) + 1
@@ -100,7 +104,7 @@ local function claim(root, base, queue, now, within_quota, at, queue_entry)
         if changed then out[4][o] = was end
       end
       if fit == 0 then break end
-      if lines then
+      if in_line then
         lines.serve(priority, ids, picked, turns, fit)
       else
         call('ZREMRANGEBYRANK', pending, 0, fit - 1)
@@ -133,10 +137,10 @@ local function claim(root, base, queue, now, within_quota, at, queue_entry)
     if levels > 0 and first >= $AGED then
       local aging = aging_of(base, sub(request, $REQUEST_BYTES + 1, last), now)
       for _, priority in ipairs(lines and aging.priorities or {}) do
-        if not entered[priority] then lines.enter_due(priority, now) end
+        if not (is_clearing or entered[priority]) then lines.enter_due(priority, now) end
         entered[priority] = true
       end
-      local ordered, from, to = aging.order(lines, math.max(0, left)), 1, 1
+      local ordered, from, to = aging.order(lines, math.max(0, left), is_clearing), 1, 1
       while ordered[from] do
         while ordered[to + 1] and ordered[to + 1].priority == ordered[from].priority do to = to + 1 end
         local taken

@@ -5,7 +5,8 @@
 -- BASE:turn            the virtual time, by priority
 -- BASE:rules           of a group by name its weight and until when it is paused (group_rules.py); '' has the patterns
 -- BASE:held:PRIORITY   the groups that are held back since they are paused, until then; BASE:ahead has their turns
--- The entry of a queue with groups in ROOT:queues ends with $GROUPS_MARK.
+-- The entry of a queue with groups in ROOT:queues ends with $GROUPS_MARK, and with $CLEARING_MARK$GROUPS_MARK from a step
+-- of clear_groups.lua on until a job with a group comes in; meanwhile no job comes into line.
 -- The functions are made only where a queue has groups: to make a function costs every call.
 local function lines_of(base)
   local call, L = redis.call, {}
@@ -102,7 +103,10 @@ local function lines_of(base)
   -- From now on the queue has groups: claims ask for them by its entry, and versions before leave the store alone.
   function L.mark(root, queue)
     local entry = call('HGET', root .. ':queues', queue)
-    if sub(entry, -1) == '$GROUPS_MARK' then return end
+    if sub(entry, -1) == '$GROUPS_MARK' then
+      if sub(entry, -2, -2) == '$CLEARING_MARK' then call('HSET', root .. ':queues', queue, sub(entry, 1, -3) .. '$GROUPS_MARK') end
+      return
+    end
     call('HSET', root .. ':queues', queue, entry .. '$GROUPS_MARK')
     raise_version(root, $GROUPS_VERSION)
   end
