@@ -281,9 +281,8 @@ class Api(Protocol):
         dry_run: bool = False,
         context: RequestContext | None = None,
     ) -> GroupsCleared:
-        """Take the groups off the jobs of a queue, whatever state they are in: one step, of about `limit` jobs of one
-        shard. The first step takes back all settings of groups. After the last one no job has a group on any shard but
-        the missing ones. `dry_run`: count them. PasswordInvalid, QueueNotFound, RequestInvalid, ContinuationInvalid.
+        """Take the groups off the jobs of a queue, and their settings: one step, of one shard; after the last one none
+        has a group but on missing shards. PasswordInvalid, QueueNotFound, RequestInvalid, ContinuationInvalid.
         """
 
     async def update_shard(

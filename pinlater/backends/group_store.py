@@ -21,6 +21,12 @@ A rule (group_rules.py) gives a group another weight than 1, or pauses it. A tur
 so beside one job of a group of weight v at most ceil(w / v) jobs of it are handed out, and one more. The jobs of a
 paused group stay in line, and none is handed out; when the pause ends, its turn is beside the others'. Both count from
 the moment when `put_config` took the rule.
+
+Groups may be taken off all jobs of a queue (`clear_groups`), step by step. From the first step on until a job with a
+group comes in, no job comes into line: a claim takes those that are in line by turns, and then others of the priority
+by run_after, and the steps put what is in line back among the others. When no job has a group and none is in line, the
+queue is as one that never had groups. While jobs with groups go on coming, that may never be. Any step may come again,
+or be the last.
 """
 
 from __future__ import annotations
@@ -76,13 +82,8 @@ class GroupStore(StorePart):
 
     @operation(bulk=True, optional=True)
     async def clear_groups(self, queue: str, position: str, limit: int, dry_run: bool) -> ClearedGroups:
-        """Take the group off jobs of a queue, in whatever state; one step, in one transaction, of about `limit` jobs
-        from a position on, "" for the beginning. `dry_run`: count them only. QueueNotFound.
-
-        From the first step on until a job with a group comes in, jobs come into line no more: a claim takes those that
-        are in line by turns, and then others of the priority by run_after. Steps put the jobs in line back among the
-        others. When none has a group and none is in line, the queue is again as one that never had groups. While jobs
-        with groups come in, that may never be; any step may be repeated, or be the last.
+        """Take the group off jobs of a queue, in whatever state: one step from a position on, "" for the beginning, in
+        one transaction of about `limit` jobs. `dry_run`: count them only. QueueNotFound.
         """
         return ClearedGroups(0, "")
 

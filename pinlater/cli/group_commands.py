@@ -9,7 +9,7 @@ import click
 from pinlater.cli.admin import PASSWORD_HELP, admin_password, needs_password
 from pinlater.cli.completion import offer_queues
 from pinlater.cli.connection import EXIT_CODES, ServerGroup, say_missed, talks_to_server
-from pinlater.cli.group_clearing import GroupClearing
+from pinlater.cli.group_clear_command import GroupClearing
 from pinlater.cli.output import Row, has_new_keys, output_option, whole, write_all
 from pinlater.cli.queue_settings import pause_options, pause_texts
 from pinlater.cli.times import time_text

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
+from collections.abc import Sequence
 
 import pytest
 
+from pinlater.backends.aged_levels import Level
 from pinlater.backends.base import DeadLetterTarget
 from pinlater.backends.group_store import ClearedGroups
 from pinlater.errors import QueueNotFound
 from pinlater.model import JobState
 from tests.conformance.bindings import BINDINGS
 from tests.conformance.extended_subject import store
-from tests.conformance.subject import START_MS, Subject
+from tests.conformance.subject import ALL, START_MS, Subject
 from tests.conformance.test_groups import bodies, grouped, groups_of
+from tests.conformance.test_priority_aging import LEVELS
 
 pytestmark = pytest.mark.parametrize("binding", [each.param() for each in BINDINGS if each.has_groups], indirect=True)
 
@@ -74,21 +78,52 @@ async def test_a_cleared_queue_is_as_one_that_never_had_groups(subject: Subject)
     assert groups_of(await subject.claim(limit=2)) == {"a": 1, "b": 1}
 
 
+@pytest.mark.parametrize("levels", [ALL, LEVELS])
 @pytest.mark.parametrize("limit", [3, 500])
-async def test_claims_between_the_steps_hand_each_job_out_once(subject: Subject, limit: int) -> None:
+async def test_claims_between_the_steps_hand_each_job_out_once(
+    subject: Subject, limit: int, levels: Sequence[Level]
+) -> None:
     jobs = await grouped(subject, "a", 40)
     jobs += [await subject.job(b"plain") for _ in range(20)]
     jobs += await grouped(subject, "b", 40)
     taken, position = [], ""
     for _ in range(MOST_STEPS):
         position = (await subject.shard.clear_groups(subject.queue, position, limit, False)).position
-        taken += [job.descriptor for job in await subject.claim(limit=2)]
+        taken += [job.descriptor for job in await subject.claim(limit=2, priorities=levels)]
         if not position:
             break
     assert not position
-    while found := await subject.claim(limit=50):
+    while found := await subject.claim(limit=50, priorities=levels):
         taken += [job.descriptor for job in found]
     assert sorted(taken) == sorted(jobs)
+
+
+async def test_jobs_come_and_go_at_once_with_the_steps(subject: Subject) -> None:
+    taken: list[str] = []
+
+    async def bring() -> None:
+        for number in range(20):
+            await grouped(subject, f"g{number}-", 5, run_after_ms=START_MS + number % 2)
+
+    async def take() -> None:
+        for _ in range(20):
+            taken.extend([job.descriptor for job in await subject.claim(limit=3)])
+
+    async def take_off() -> None:
+        position = ""
+        for _ in range(30):
+            position = (await subject.shard.clear_groups(subject.queue, position, 7, False)).position
+
+    await grouped(subject, "first", 5)
+    await asyncio.gather(bring(), take(), take_off(), take(), take_off())
+    await clear(subject, 50)
+    left = await subject.scan(limit=500) + await subject.scan(limit=500, future=True)
+    assert {each.group for each in left} <= {None}
+    subject.tick(1)
+    while found := await subject.claim(limit=50):
+        taken += [job.descriptor for job in found]
+    assert len(taken) == 105
+    assert len(set(taken)) == 105
 
 
 async def test_no_job_comes_into_line_meanwhile(subject: Subject) -> None:

@@ -278,10 +278,11 @@ class Queries(ScriptCaller):
         return {name: found[name] for name in sorted(found, key=str.encode)[:limit]}
 
     async def clear_groups(self, queue: str, position: str, limit: int, dry_run: bool) -> ClearedGroups:
-        cursor, _, came = (position or "0:0").partition(":")
-        args: Args = [queue, cursor, came, limit, MAX_PRIORITY, int(dry_run)]
-        jobs, cursor_behind, came_since = await self._store.call_queue("clear_groups", queue, args)
-        return ClearedGroups(jobs, f"{cursor_behind.decode()}:{came_since}" if cursor_behind else "")
+        cursor, _, marked_at = (position or "0:").partition(":")
+        args: Args = [queue, cursor, marked_at, limit, MAX_PRIORITY, int(dry_run)]
+        jobs, *place = await self._store.call_queue("clear_groups", queue, args)
+        behind, marked_at = (text.decode() for text in place)
+        return ClearedGroups(jobs, f"{behind}:{marked_at}" if behind else "")
 
     async def count(self, queue: str, state: JobState, priorities: Sequence[int], future: bool, now_ms: int) -> int:
         low, high = _run_after_range(future, now_ms)

@@ -48,7 +48,7 @@ What few jobs have (extended.py); none of it is there while no job has it:
     BASE:lines:PRIORITY           zset    the jobs of each line: group, a zero byte, run_after, id; one score
     BASE:turns:PRIORITY           zset    group with jobs in line -> its next turn
     BASE:ahead:PRIORITY           zset    group without -> its next turn, while that is ahead of the virtual time
-    BASE:turn                     hash    priority -> the virtual time
+    BASE:turn                     hash    priority -> the virtual time (CLEARING_MARK -> when it was set)
     BASE:rules                    hash    group -> GROUP_RULE; "" -> the rules of patterns (put_config.lua)
     BASE:held:PRIORITY            zset    group that is held back -> until when its pause lasts
     BASE:tagged                   hash    id -> its tags, a line each

@@ -25,7 +25,7 @@ GROUPS_PER_STATEMENT = 64
 """Lines whose first jobs are read at once."""
 
 CLEARING = 0
-"""No priority: its virtual time is there while the groups of a queue are taken off its jobs (group_clearing.py), and no
+"""No priority: its virtual time is there while the groups of a queue are taken off its jobs (cleared_groups.py), and no
 job with a group has come in since. Meanwhile no job comes into line.
 """
 

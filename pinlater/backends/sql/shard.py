@@ -26,9 +26,9 @@ from pinlater.backends.sql import (
     admin,
     attempts,
     chains,
+    cleared_groups,
     coordination,
     dead_letters,
-    group_clearing,
     group_lines,
     held_references,
     key_entries,
@@ -241,7 +241,7 @@ class SqlShard(Shard, ABC):
     # -- groups ------------------------------------------------------------------------------------------------------
 
     list_groups = _reads(group_lines.list_groups)
-    clear_groups = _writes(group_clearing.clear_groups)
+    clear_groups = _writes(cleared_groups.clear_groups)
 
     # -- references to bodies ------------------------------------------------------------------------------------------
 

@@ -1,8 +1,8 @@
 -- Take the group off jobs of a queue, in whatever state: one step (GroupStore.clear_groups).
 -- KEYS     1 ROOT   2 BASE
--- ARGV     1 queue   2 cursor over BASE:extra   3 1 where a job with a group has come in since it was 0, else 0   4 limit
+-- ARGV     1 queue   2 cursor over BASE:extra   3 the time of the mark as this round began, '' for a further round   4 limit
 --          5 the lowest possible priority (the highest number)   6 1: only count
--- RETURNS  {jobs, cursor, 1 or 0 as above}; a cursor of '': no job of the queue has a group; nil: no such queue
+-- RETURNS  {jobs, cursor, time as above}; a cursor of '': no job of the queue has a group; nil: no such queue
 -- BOUND    about the limit; as many jobs that were in line; the possible priorities
 --#include many
 --#include layout
@@ -11,7 +11,7 @@
 local root, base, queue, limit, call = KEYS[1], KEYS[2], ARGV[1], ARGV[4], redis.call
 local entry = call('HGET', root .. ':queues', queue)
 if not entry then return false end
-if sub(entry, -1) ~= '$GROUPS_MARK' then return {0, '', 0} end
+if sub(entry, -1) ~= '$GROUPS_MARK' then return {0, '', ''} end
 local page = call('HSCAN', base .. ':extra', ARGV[2], 'COUNT', limit)
 local cursor, records, jobs, of_priority = page[1], {}, 0, {}
 for i = 1, #page[2], 2 do
@@ -23,7 +23,7 @@ for i = 1, #page[2], 2 do
     table.insert(of_priority[e.priority], id)
   end
 end
-if ARGV[6] == '1' then return {jobs, cursor == '0' and '' or cursor, 0} end
+if ARGV[6] == '1' then return {jobs, cursor == '0' and '' or cursor, ''} end
 
 local lines = lines_of(base)
 local function put_back(priority, given)
@@ -44,16 +44,22 @@ for priority = 1, tonumber(ARGV[5]) do
   end
 end
 
+-- Each new mark has another time. A round of several steps that began with this one has seen all jobs with groups: none
+-- came in meanwhile. It is the last where it found none: after a failover a cursor may pass over some.
 local is_first, was_clearing = ARGV[2] == '0', sub(entry, -2, -2) == '$CLEARING_MARK'
-local came = not is_first and (ARGV[3] == '1' or not was_clearing)
-if cursor == '0' and not came and is_empty then
+if not was_clearing then call('HSET', base .. ':turn', '$CLEARING_MARK', table.concat(call('TIME'), '.')) end
+local marked_at = call('HGET', base .. ':turn', '$CLEARING_MARK')
+local is_whole = is_first and cursor == '0'
+local round = is_first and marked_at or ARGV[3]
+if jobs > 0 and not is_whole then round = '' end
+if cursor == '0' and round == marked_at and is_empty then
   local keys = {base .. ':turn'}
   for priority = 1, tonumber(ARGV[5]) do
     for _, index in ipairs({':lines:', ':turns:', ':ahead:', ':held:'}) do keys[#keys + 1] = base .. index .. priority end
   end
   call('UNLINK', unpack(keys))
   call('HSET', root .. ':queues', queue, string.match(entry, '^%d+'))
-  return {jobs, '', 0}
+  return {jobs, '', ''}
 end
 if not was_clearing then call('HSET', root .. ':queues', queue, sub(entry, 1, -2) .. '$CLEARING_MARK$GROUPS_MARK') end
-return {jobs, cursor, came and cursor ~= '0' and 1 or 0}
+return {jobs, cursor, round}

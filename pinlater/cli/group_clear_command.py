@@ -53,7 +53,7 @@ class GroupClearing:
             walk = self._count()
             left = walk.jobs
             if not self._dry_run:
-                walk, left = self._clear(walk)
+                walk, left = self._take_off(walk)
         except MethodUnknown as unknown:
             raise MethodUnknown(TOO_OLD) from unknown
         finally:
@@ -78,7 +78,7 @@ class GroupClearing:
     def _count(self) -> _Walk:
         return self._go_on(_Walk(), "with a group", dry_run=True)
 
-    def _clear(self, before: _Walk) -> tuple[_Walk, int]:
+    def _take_off(self, before: _Walk) -> tuple[_Walk, int]:
         """All steps; how many jobs are left, since others go on coming."""
         walk = _Walk()
         while True:
