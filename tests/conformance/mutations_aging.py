@@ -58,7 +58,7 @@ AGING = [
     lua("claim", "job and (oldest or job)", "job", groups.test_a_priority_is_as_high_as_the_oldest_of_its_jobs),
     lua(
         "claim",
-        "if not entered[priority] then lines.enter_due(priority, now) end",
+        "if not (is_clearing or entered[priority]) then lines.enter_due(priority, now) end",
         "",
         groups.test_a_look_at_levels_counts_jobs_that_are_not_in_line_yet,
     ),

@@ -206,7 +206,7 @@ GROUPS = [
     lua("clear_groups", "if ARGV[6] == '1' then", "if false then", COUNT),
     lua("clear_groups", "and round == marked_at and", "and", COME),
     lua("clear_groups", "and is_empty then", "then", BACK),
-    lua("clear_groups", "if not was_clearing then", "if false then", OUT_OF_LINE),
+    lua("clear_groups", "if not was_clearing then call('HSET', root", "if false then call('HSET', root", OUT_OF_LINE),
     lua("claim", "if lines and not is_clearing and", "if lines and", OUT_OF_LINE),
     lua("claim", "if is_clearing and in_line and #ids == 0 then", "if false then", OUT_OF_LINE),
     lua(

@@ -115,7 +115,7 @@ async def test_jobs_come_and_go_at_once_with_the_steps(subject: Subject) -> None
             position = (await subject.shard.clear_groups(subject.queue, position, 7, False)).position
 
     await grouped(subject, "first", 5)
-    await asyncio.gather(bring(), take(), take_off(), take(), take_off())
+    await asyncio.gather(bring(), take(), take_off(), take())
     await clear(subject, 50)
     left = await subject.scan(limit=500) + await subject.scan(limit=500, future=True)
     assert {each.group for each in left} <= {None}

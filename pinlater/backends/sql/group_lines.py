@@ -256,10 +256,13 @@ def make_times(session: Session, queue_id: int, priorities: Iterable[int]) -> di
     """As `lock_times`, and those that had none have one. With the first one servers of versions before, which would
     misread jobs in line, cannot open the store any more.
     """
-    wanted = sorted(set(priorities))
-    if session.put("put_virtual_times", [(queue_id, priority, 0.0) for priority in wanted]):
-        session.run("raise_groups_version")
-    times = lock_times(session, queue_id, [CLEARING, *wanted])
+    wanted = {CLEARING, *priorities}
+    times = lock_times(session, queue_id, wanted)  # first, since an insert locks too, and not in the order of claims
+    new = wanted - times.keys() - {CLEARING}
+    if new:
+        if session.put("put_virtual_times", [(queue_id, priority, 0.0) for priority in sorted(new)]):
+            session.run("raise_groups_version")
+        times |= lock_times(session, queue_id, new)
     if times.pop(CLEARING, None) is not None:
         session.run("end_clearing", (queue_id, CLEARING))
     return times
