@@ -83,8 +83,8 @@ AGING = [
     ),
     lua(
         "count_levels",
-        "if has_groups then count = count + redis.call",
-        "if has_groups then count = redis.call",
+        "return lines and count + redis.call",
+        "return lines and redis.call",
         groups.test_ready_jobs_outside_and_in_line_are_counted,
     ),
     here(

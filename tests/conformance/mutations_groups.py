@@ -111,7 +111,7 @@ GROUPS = [
         "tonumber(turn or 0)",
         groups.test_a_group_that_was_away_gets_no_credit,
     ),
-    lua("claim", "one.next + 1", "one.next", groups.test_calls_by_chance_keep_the_turns, **_WALK),
+    lua("claim", "one.next + one.stride", "one.next", groups.test_calls_by_chance_keep_the_turns, **_WALK),
     lua(
         "claim",
         "math.max(turns[count], tonumber(call('HGET', base .. ':turn', priority) or 0))",
@@ -179,7 +179,7 @@ GROUPS = [
     lua("claim", "stride = 1 / weight", "stride = 1", WEIGHTS),
     lua("claim", "if until_ms > now then", "if false then", PAUSED),
     lua("claim", "if over[1] then L.free(priority, over) end", "", ENDS),
-    lua("claim", "if line(priority, group, 0, 1)[1] then waiting", "if true then waiting", GONE),
+    lua("put_config", "if line(priority, group, 0, 1)[1] then waiting", "if true then waiting", GONE),
     lua("requeue", "exact(-1 / weight)", "-1", rules.test_a_requeue_gives_back_what_the_turn_cost),
     lua(
         "count_ready",

@@ -9,8 +9,8 @@ from tests.conformance.mutations_redis_cluster import lua
 CLAIMS = [
     lua(
         "claim_listed",
-        "if call('HEXISTS', root .. ':queues', queue) == 0 then return false end",
-        "",
+        "if not queue_entry then return false end",
+        "queue_entry = queue_entry or ''",
         named.test_in_a_queue_that_is_not_there_nothing_is_claimed,
     ),
     lua(
@@ -45,8 +45,8 @@ CLAIMS = [
     ),
     lua(
         "claim_listed",
-        "return free <= 0 and LIMITED or nil",
-        "return nil",
+        "return (free <= 0 or has_groups",
+        "return (has_groups",
         named.test_within_the_quota_what_is_beyond_it_stays,
     ),
     lua("claim_listed", "free - 1, true", "free, true", named.test_within_the_quota_what_is_beyond_it_stays),
