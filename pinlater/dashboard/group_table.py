@@ -43,7 +43,9 @@ async def groups_of_queue(page: Page, queue: str) -> GroupTable:
 
 def _row(view: GroupView) -> GroupRow:
     values = {name: each.value for name, each in view.settings.items()}
-    pause = {key: values[f"paused_{key}"] for key in ("by", "why", "until") if values[f"paused_{key}"] != "none"}
+    pause = {key: values[f"paused_{key}"] for key in ("by", "why", "until")}
+    if pause["until"] == "none":
+        pause["until"] = ""
     weight = view.settings["weight"]
     is_paused = values["paused"] == "true"
     return GroupRow(view.name, view.ready, view.oldest_run_after_ms, weight.value, weight.source, is_paused, pause)

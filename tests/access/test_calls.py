@@ -67,6 +67,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "updateQueue": ("mail", "", {"max_attempts": "3"}, [], False),
     "getGroups": ("mail", ["acme"]),
     "updateGroup": ("mail", "acme", "", {"weight": "2"}),
+    "clearGroups": ("mail", "", "0", 10, True),
     "updateShard": ("1", "", False, False),
     "getClusterStatus": (None,),
     "getAlarms": (False, 10),

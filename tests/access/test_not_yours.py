@@ -180,6 +180,7 @@ CALLS: dict[str, list[Callable[[Named], tuple[Any, ...]]]] = {
     ],
     "getGroups": [lambda it: (it.queue,), lambda it: (it.queue, [it.key])],
     "updateGroup": [lambda it: (it.queue, it.key, "", {"weight": "2"})],
+    "clearGroups": [lambda it: (it.queue, "", "0", 10, True)],
     "updateShard": [lambda it: (it.key, "", False, False)],
     "getClusterStatus": [lambda it: ([it.queue],), lambda it: ([OWN, it.queue],)],
     "getAlarms": [lambda _: (False, 10), lambda _: (True, 10)],

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from pinlater import Client, JobFilter, JobState
 from pinlater.errors import FlowNotFound
-from pinlater.model import Ack, DequeueRequest, Job, JobInfo, ScheduleChange, WorkerCommand, WorkerReport
+from pinlater.model import Ack, DequeueRequest, ExtendedJob, Job, JobInfo, ScheduleChange, WorkerCommand, WorkerReport
 from pinlater.model.flow_words import Applet, AppletKind, FlowState, NewFlow, NewItem, Stage
 from tests.access.cluster import until
 from tests.browser.hostile import planted
@@ -51,6 +51,21 @@ def _queue(client: Client, **settings: str) -> Made:
     if settings:
         client.update_queue(name, "", set=settings)
     return {"queue": name}
+
+
+def _grouped_queue(client: Client, **settings: str) -> Made:
+    """A queue with two jobs of group acme, which has these settings."""
+    name = f"acted-{next(_numbers)}"
+    client.create_queue(name)
+    client.enqueue(name, [ExtendedJob(b"x", group="acme")] * 2)
+    if settings:
+        client.update_group(name, "acme", "", set=settings)
+    return {"queue": name}
+
+
+def _group(client: Client, made: Made, key: str) -> str:
+    (view,) = client.get_groups(made["queue"], ["acme"]).groups
+    return view.settings[key].value
 
 
 def _dead_letters(client: Client) -> Made:
@@ -250,6 +265,44 @@ ACTIONS = (
         "{queue} takes new jobs again",
         lambda client, made: _setting(client, made, "draining") == "false",
         audited="{queue}",
+    ),
+    Action(
+        "pause a group",
+        f"{_QUEUE}/groups/pause",
+        _grouped_queue,
+        _QUEUE,
+        "#pause-group-1",
+        "No job of group acme is handed out",
+        "Pause",
+        "Group acme is paused",
+        lambda client, made: _group(client, made, "paused_why") == planted("why"),
+        {"Why": planted("why"), "For how long": "2h"},
+        "{queue}",
+    ),
+    Action(
+        "resume a group",
+        f"{_QUEUE}/groups/resume",
+        lambda client: _grouped_queue(client, paused="true"),
+        _QUEUE,
+        "#resume-group-1",
+        "Hand out jobs of group acme again",
+        "Resume",
+        "Group acme gets its turns again",
+        lambda client, made: _group(client, made, "paused") == "false",
+        audited="{queue}",
+    ),
+    Action(
+        "weigh a group",
+        f"{_QUEUE}/groups/weigh",
+        _grouped_queue,
+        _QUEUE,
+        "#weigh-group-1",
+        "The share of group acme",
+        "Set",
+        "Group acme weighs 3 now",
+        lambda client, made: _group(client, made, "weight") == "3",
+        {"Weight": "3"},
+        "{queue}",
     ),
     Action(
         "rate",

@@ -277,7 +277,7 @@ def test_top_shows_the_dead_shard(command: Command) -> None:
     assert "OUT" in shown
     assert "mail" in shown
     eventually(lambda: "Shard 2 is out" in command("alarms", code=0).stdout)  # judged every 5 s
-    assert len(COMMANDS) == 24  # mcp makes the calls of the others, history reads files
+    assert len(COMMANDS) == 25  # mcp makes the calls of the others, history reads files
 
 
 # -- and it comes back -------------------------------------------------------------------------------------------------

@@ -373,7 +373,7 @@ STEPS = [
     *step(
         "ready_jobs",
         "if not counts[0]:",
-        "if False:",
+        "counts[0] = 1\n    if False:",
         test_queues.test_an_unknown_queue_is_refused_by,
         call=test_queues.REFUSED["ready"],
     ),

@@ -42,8 +42,8 @@ CLAIMS = [
     ),
     *step(
         "ready_jobs",
-        "elif len(batch) >= room:",
-        "elif len(batch) > room:",
+        "elif len(batch) >= room or",
+        "elif len(batch) > room or",
         named.test_within_the_quota_what_is_beyond_it_stays,
     ),
     *step(

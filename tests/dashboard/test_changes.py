@@ -75,6 +75,9 @@ def test_a_group_is_paused_weighed_and_resumed(place: Place, visitor: Visitor, q
     shown = visitor.press(path, f"{path}/groups/pause", group="acme <b>", why="they asked", **{"for": "2h"})
     assert "Group acme <b> is paused" in shown
     assert "paused by anna@laptop: they asked; ends in 1 h 59 min" in shown
+    shown = visitor.press(path, f"{path}/groups/pause", group="betty")
+    assert "paused by anna@laptop" in visitor.text(path)
+    visitor.press(path, f"{path}/groups/resume", group="betty")
     assert "Group betty weighs 3 now" in visitor.press(path, f"{path}/groups/weigh", group="betty", weight="3")
     assert "weight is '0'; allowed: 1 to 1000" in visitor.press(path, f"{path}/groups/weigh", group="betty", weight="0")
     acme, betty = place.client.get_groups(queue, ["acme <b>", "betty"]).groups
@@ -83,7 +86,7 @@ def test_a_group_is_paused_weighed_and_resumed(place: Place, visitor: Visitor, q
     assert "gets its turns again" in visitor.press(path, f"{path}/groups/resume", group="acme <b>")
     acme, betty = place.client.get_groups(queue, ["acme <b>", "betty"]).groups
     assert (acme.settings["paused"].value, betty.settings["weight"].value) == ("false", "1")
-    assert len(noted(place, queue)) == 4
+    assert len(noted(place, queue)) == 6
 
 
 def test_an_open_circuit_breaker_is_shown_as_a_pause_and_resumed(place: Place, visitor: Visitor, queue: str) -> None:

@@ -175,4 +175,5 @@ def _names_of(client: Client, sent: Sent) -> dict[str, list[str]]:
         "name": schedules,
         "item": [str(sent.stock.number)],
         "what": ["payload"],
+        "group": ["acme"],
     }

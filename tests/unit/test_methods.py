@@ -66,6 +66,7 @@ def test_what_changes_nothing_is_told_apart() -> None:
         "getAudit",
         "getBodyTiers",
         "getClusterStatus",
+        "getGroups",
         "getFlow",
         "getFlowItems",
         "getFlows",

@@ -501,7 +501,7 @@ async def test_a_change_to_what_is_so_already_is_none() -> None:
     ("settings", "says"),
     [
         ({"max_pendng": "5"}, "'max_pendng'; allowed: a known key (did you mean max_pending?)"),
-        ({"zzz": "5"}, "allowed: one of max_jobs_per_second, paused"),
+        ({"zzz": "5"}, "allowed: one of paused, paused_why"),
         ({"max_pending": "many"}, "max_pending is 'many'; allowed: 0 to"),
         ({"claim_timeout": "5"}, "claim_timeout is '5'; allowed: 1s to 30d"),
         ({"max_jobs_per_second": "-1/s"}, "max_jobs_per_second"),

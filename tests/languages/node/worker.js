@@ -251,6 +251,13 @@ async function steer(now) {
   selection.statusConditions = [new types.TextCondition({ regex: '^', isNot: true })];
   const none = await call('changeFoundJobs', new types.ChangeFoundJobsRequest({ selection, action: types.JobAction.DELETE }));
   assert.strictEqual(none.changed, 0);
+  const weight = { queueName: queue, group: 'späne', settings: { weight: '3' } };
+  await refusesPassword('updateGroup', new types.UpdateGroupRequest({ ...weight, password: 'wrong' }));
+  await call('updateGroup', new types.UpdateGroupRequest({ ...weight, password }));
+  const { groups } = await call('getGroups', new types.GetGroupsRequest({ queueName: queue }));
+  assert.deepStrictEqual(groups.map((each) => [each.name, each.settings.weight.value]), [['späne', '3']]);
+  const cleared = await call('clearGroups', new types.ClearGroupsRequest({ queueName: queue, password, dryRun: true }));
+  assert.strictEqual(cleared.jobs.toNumber(), 0);
   await call('updateShard', new types.UpdateShardRequest({ shardId: '1', password, dequeueOnly: false }));
   const status = await call('getClusterStatus', new types.GetClusterStatusRequest({ queueNames: [queue] }));
   assert.deepStrictEqual(status.shards.map((shard) => [shard.id, shard.state]), [['1', 'in']]);

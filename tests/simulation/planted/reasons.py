@@ -55,7 +55,7 @@ REASONS: Mapping[Reason, tuple[str, ...]] = {
     Reason.TWO_GUARDS: (
         "sqlite candidates: priority = ? -> priority >= ?",
         "sqlite session: raise QueueNotFound.of(queue)\n        return int(r -> return -1\n        return int(r",
-        "sqlite ready_jobs: if not counts[0]: -> if False:",
+        "sqlite ready_jobs: if not counts[0]: -> counts[0] = 1\n    if False:",
         "sqlite admin: session.queue_id(queue)\n    rows = _listed(session -> rows = _listed(session, queue,",
         "cluster.membership: every server looks after every shard",
         "sqlite expired_jobs: expiry.expires_at_ms <= ? -> expiry.expires_at_ms < ?",
@@ -125,7 +125,7 @@ REASONS: Mapping[Reason, tuple[str, ...]] = {
         "sqlite ready_jobs: elif state == WAITING: -> elif False:",
         "sqlite ready_jobs: elif row[2] > now_ms: -> elif False:",
         "sqlite ready_jobs: elif row[2] > now_ms: -> elif row[2] >= now_ms:",
-        "sqlite ready_jobs: elif len(batch) >= room: -> elif len(batch) > room:",
+        "sqlite ready_jobs: elif len(batch) >= room or -> elif len(batch) > room or",
         "sqlite forget_send_ids: until_ms <= ? -> until_ms <= 0 * ?",
         "sqlite forget_send_ids: until_ms <= ? -> until_ms >= 0 * ?",
         "sqlite dead_letters: share(session, {new_id: job.id}) -> pass",

@@ -78,7 +78,7 @@ WHY: Mapping[str, tuple[str, ...]] = {
         "sqlite ready_jobs: elif state == WAITING: -> elif False:",
         "sqlite ready_jobs: elif row[2] > now_ms: -> elif False:",
         "sqlite ready_jobs: elif row[2] > now_ms: -> elif row[2] >= now_ms:",
-        "sqlite ready_jobs: elif len(batch) >= room: -> elif len(batch) > room:",
+        "sqlite ready_jobs: elif len(batch) >= room or -> elif len(batch) > room or",
     ),
     "no part retries a job that was stored with a send id": (
         "sqlite forget_send_ids: until_ms <= ? -> until_ms <= 0 * ?",
