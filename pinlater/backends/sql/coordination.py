@@ -10,6 +10,7 @@ from pinlater.backends.base import ConfigEntry, ConfigPage, KvEntry, Quota, Stor
 from pinlater.backends.group_rules import GROUP_RULES_PREFIX
 from pinlater.backends.sql.group_lines import take_rules
 from pinlater.backends.sql.held_references import lower_version
+from pinlater.backends.sql.records import tables_of
 from pinlater.backends.sql.schema_version import GROUPS_VERSION, LAST_VERSION, REFERENCES_VERSION, SCHEMA_VERSION
 from pinlater.backends.sql.session import Session, in_slices
 from pinlater.backends.store_transfer import MARK_STEP, refuse_closed, refuse_mark
@@ -71,7 +72,11 @@ def establish_identity(session: Session, shard_id: str, opens_marked: bool = Fal
 
 
 def _is_whole(session: Session, found: Found) -> bool:
-    return found.schema_version >= SCHEMA_VERSION and not any(session.rows("lacks_columns")[0])
+    """Whether the store has each table and column; versions before go on without those that came later."""
+    if found.schema_version < SCHEMA_VERSION:
+        return False
+    tables = {name for (name,) in session.rows("tables")}
+    return tables.issuperset(tables_of(session.statements["schema"])) and not any(session.rows("lacks_columns")[0])
 
 
 def _made(session: Session, shard_id: str) -> Found:

@@ -244,6 +244,9 @@ WHERE table_schema = DATABASE() AND table_name = 'pinlater_jobs' AND index_name 
 ALTER TABLE pinlater_jobs ADD KEY pinlater_jobs_ends (claim_expires_at_ms, queue_id, state, finished_at_ms),
     DROP KEY pinlater_jobs_due
 
+-- name: tables
+SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE()
+
 -- name: lacks_columns
 -- Servers before these columns go on using the tables that have them: the version of the tables stays.
 SELECT COALESCE(SUM(table_name = 'pinlater_links' AND column_name = 'undelivered'), 0) = 0,

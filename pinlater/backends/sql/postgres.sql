@@ -252,9 +252,12 @@ CREATE OR REPLACE FUNCTION pinlater_append(status TEXT, at INTEGER, behind TEXT)
 CREATE OR REPLACE FUNCTION pinlater_prepend(status TEXT, before TEXT) RETURNS TEXT LANGUAGE SQL IMMUTABLE AS
     $$ SELECT left(before || status, 5000) $$;
 
+-- name: tables
+SELECT relname FROM pg_catalog.pg_class WHERE relkind IN ('r', 'p') AND pg_catalog.pg_table_is_visible(oid)
+
 -- name: lacks_columns
--- Tables and columns that the first ones lacked; `schema` makes them.
-SELECT to_regclass('pinlater_subscribers') IS NULL OR to_regclass('pinlater_tags') IS NULL, NOT EXISTS (
+-- `schema` makes them.
+SELECT NOT EXISTS (
     SELECT 1 FROM pg_catalog.pg_attribute WHERE attrelid = to_regclass('pinlater_links') AND attname = 'log_lines')
 
 -- name: lock_tables

@@ -7,6 +7,7 @@ lists, and a line where rows are made and read below.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
 
@@ -202,6 +203,11 @@ _GROUP_RULES_VERSION = """(SELECT COALESCE((SELECT rules.version FROM pinlater_r
 def parts(statement: str) -> list[str]:
     """The single statements of a script, which are parted by a semicolon at the end of a line."""
     return [part for part in (text.strip() for text in f"{statement}\n".split(";\n")) if part]
+
+
+def tables_of(schema: str) -> list[str]:
+    """The names of the tables that a script makes."""
+    return re.findall(r"^CREATE TABLE IF NOT EXISTS (\w+)", schema, re.MULTILINE)
 
 
 class Descriptors(dict[int, str]):

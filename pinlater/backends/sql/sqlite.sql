@@ -244,6 +244,9 @@ CREATE TABLE IF NOT EXISTS pinlater_virtual_times (
 DROP INDEX IF EXISTS pinlater_jobs_succeeded;
 DROP INDEX IF EXISTS pinlater_jobs_failed;
 
+-- name: tables
+SELECT name FROM sqlite_master WHERE type = 'table'
+
 -- name: lacks_columns
 -- Servers before these columns go on using the tables that have them: the version of the tables stays.
 SELECT (SELECT COUNT(*) FROM pragma_table_info('pinlater_links') WHERE name = 'undelivered') = 0,
