@@ -8,7 +8,7 @@ import os
 import shutil
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -233,9 +233,11 @@ async def test_after_failures_in_a_row_a_store_is_left_alone(buckets: Buckets) -
                 await tier.get("store/mail/20261124/a-1")
         assert time.monotonic() - begun_s < slower(time.monotonic) * FIRST_PAUSE_MS / 1000
         buckets.relay.heal()
-        await asyncio.sleep(FIRST_PAUSE_MS / 1000)
-        assert await tier.get("store/mail/20261124/a-1") == b"x"
-        assert tier.error == ""
+        async with asyncio.timeout(60):  # on a busy machine an answer may be late, and the next pause longer
+            while tier.error:
+                await asyncio.sleep(FIRST_PAUSE_MS / 1000)
+                with suppress(TierUnavailable):
+                    assert await tier.get("store/mail/20261124/a-1") == b"x"
 
 
 async def test_reads_of_one_queue_leave_room_for_those_of_others(buckets: Buckets) -> None:
