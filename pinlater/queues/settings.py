@@ -132,8 +132,8 @@ class QueueSettings(PauseSettings):
     flows_by_group: bool = _row(
         Flag(),
         False,
-        "Items of flows that have no group have their flow as one, so that a flow of a million items is not the wait "
-        "of others ([fairness.md](fairness.md#flows)).",
+        "Items of flows that have no group have their flow as one, so that a flow of a million items does not make "
+        "others wait ([fairness.md](fairness.md#flows)).",
     )
     bodies: str = _row(
         QueueBodies(),
