@@ -5,9 +5,9 @@ queues. It is the one entry whose text a store reads: its claims go by it.
 
     {"groups": {"acme": {"weight": "3"}}, "patterns": [["trial-*", {"weight": "2"}]]}
 
-Values are written as those of a queue's settings are (queues/settings.py). In a pattern `*` stands for any text. For a
-group counts what is said under its own name, and else the first pattern that fits. Only names can be paused: so what
-the change of one rule touches is one group, however many there are.
+Values are written as those of a queue's settings are (queues/settings.py). In a pattern `*` stands for any text. What
+stands under a group's own name takes precedence; else the first pattern that fits counts. Only names can be paused: so
+the change of one rule touches one group, however many there are.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ class NewJobForm(ToolForm):
     run_after: Annotated[str, Meta(description="Not before this time: ISO, or +10m from now.")] = ""
     dedupe_key: Annotated[str, Meta(description="While a job of this name lives in the queue, no second is made.")] = ""
     tags: Annotated[list[str], Meta(description="Texts by which it is found.")] = []
-    group: Annotated[str, Meta(description="As a tenant: the groups of a queue have fair shares of it.")] = ""
+    group: Annotated[str, Meta(description="Its group, such as a tenant: groups have fair shares of the queue.")] = ""
 
 
 @agent_tool("enqueue", NewJobForm, changes=True)

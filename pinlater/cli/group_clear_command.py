@@ -38,7 +38,7 @@ class _Walk:
 
 
 class GroupClearing:
-    """For one queue. With `dry_run` nothing changes."""
+    """Takes the groups off the jobs of one queue. With `dry_run` it only counts them."""
 
     def __init__(self, client: Client, queue: str, password: str, *, dry_run: bool) -> None:
         self._client = client
@@ -48,7 +48,7 @@ class GroupClearing:
         self._line = StatusLine()
 
     def run(self, format: str) -> None:
-        """Go to the end, and say what it came to. SystemExit where some jobs have groups still."""
+        """Go to the end, and say what it came to. SystemExit where some jobs still have groups."""
         try:
             walk = self._count()
             left = walk.jobs

@@ -38,7 +38,7 @@ Examples:
 {EXIT_CODES}""",
 )
 def group() -> None:
-    """Show the groups of a queue, as its tenants; weigh, pause and resume them, or take them off all jobs.
+    """Show the groups of a queue, such as its tenants; weigh, pause and resume them, or take them off all jobs.
 
     docs/fairness.md says what a group is, and how groups share a queue.
     """
@@ -58,7 +58,7 @@ Examples:
     "--sort",
     type=click.Choice(["name", "ready", "oldest"]),
     default="name",
-    help="The most, or the oldest, first.",
+    help="By name; or the most ready jobs, or the oldest ready job, first.",
 )
 @click.option("--limit", type=click.IntRange(1), default=1_000, show_default=True, help="How many are read, by name.")
 @output_option
@@ -108,8 +108,9 @@ def show(client: Client, queue: str, groups: Sequence[str], format: str) -> None
     short_help="Give a group settings of its own.",
     help=f"""Give a group of a queue settings of its own, or those that fit a pattern.
 
-    In a pattern, * stands for any text. For a group counts what is set for its name, else the pattern with the longest
-    part. It counts at once on the shards that answer, and within two seconds on the others.
+    In a pattern, * stands for any text. What is set for a group's own name takes precedence; else the pattern with the
+    longest text between its stars counts. It counts at once on the shards that answer, and within two seconds on the
+    others.
 
     {PASSWORD_HELP}""",
     epilog="""\b
@@ -194,7 +195,7 @@ def resume(client: Client, queue: str, name: str, format: str) -> None:
     help=f"""Take the groups off all jobs of a queue, whatever state they are in, and take back all settings of groups.
 
     So servers of versions that do not know groups can be started again: docs/fairness.md says how to go back. Jobs are
-    handed out meanwhile, and may be out of turn. What is broken off is done by the next one.
+    handed out meanwhile, and may be out of turn. If a run is broken off, run it again: it clears the rest.
 
     {PASSWORD_HELP}""",
     epilog="""\b

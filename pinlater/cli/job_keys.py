@@ -91,7 +91,7 @@ def extended_job_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--group",
             default="",
             metavar="TEXT",
-            help="As a tenant: the groups of a queue have fair shares of it, whatever each has waiting.",
+            help="Its group, such as a tenant: groups have fair shares of the queue, whatever each has waiting.",
         ),
         click.option(
             "--tag", "tags", multiple=True, metavar="TAG", help="A text by which jobs are found, as tenant:7; up to 10."

@@ -84,7 +84,8 @@ Tags = Annotated[
     Meta(max_length=10, description="1 to 64 bytes of UTF-8 each, none twice, and without control characters."),
 ]
 Group = Annotated[
-    str, Meta(max_length=MAX_GROUP_BYTES, description="As a tenant: the groups of a queue have fair shares of it.")
+    str,
+    Meta(max_length=MAX_GROUP_BYTES, description="Its group, such as a tenant: groups have fair shares of the queue."),
 ]
 
 JobName = Annotated[str, Meta(description="A type of job of the worker framework; in the place of a body.")]

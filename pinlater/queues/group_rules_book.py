@@ -39,7 +39,7 @@ class GroupRulesBook:
         self._rules: dict[str, Rules] = {}
 
     def take(self, entry: ConfigEntry) -> str:
-        """The queue whose rules are others now."""
+        """Take in what an entry has. Gives the queue whose rules have changed by it."""
         queue = entry.name.removeprefix(GROUP_RULES_PREFIX)
         self._rules[queue] = _read(entry.text)
         return queue
@@ -139,7 +139,7 @@ def _text(rules: Rules) -> str:
 
 
 def _read(text: str) -> Rules:
-    """What a newer version says otherwise is none."""
+    """The rules in the text of an entry; what a newer version writes in another form counts for nothing."""
     try:
         words: dict[str, Any] = json.loads(text)
         return {**words.get("groups", {}), **dict(words.get("patterns", ()))}

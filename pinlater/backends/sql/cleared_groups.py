@@ -1,8 +1,8 @@
-"""Takes the groups off the jobs of a queue, step by step (see GroupStore.clear_groups).
+"""The steps in SQL that take the groups off the jobs of a queue (see GroupStore.clear_groups).
 
-The steps walk over all jobs by id. Who stores a job takes its id first, and keeps others that take ids waiting until
-the commit: so ids are seen in their order, no job with a group comes in behind a step that has passed its id, and at
-the end of the ids, with that lock, there is none left.
+The steps walk over all jobs by id. Whoever stores a job takes its id first, and keeps others that take ids waiting
+until the commit: so ids are seen in their order, no job with a group comes in behind a step that has passed its id, and
+at the end of the ids, with that lock, there is none left.
 """
 
 from __future__ import annotations

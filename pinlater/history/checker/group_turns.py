@@ -201,7 +201,7 @@ class _Line:
 
 
 class GroupTurns:
-    """Hears of enqueues, hand-outs and acks."""
+    """The turns of groups, judged by the enqueues, hand-outs and acks of a history."""
 
     def __init__(self, judge: HistoryJudge) -> None:
         self._judge = judge
