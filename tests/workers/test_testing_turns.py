@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -108,12 +109,19 @@ def guarded() -> QueueView:
     return view
 
 
-def test_a_circuit_breaker_opens_and_tries_one_job_now_and_then() -> None:
+@contextmanager
+def behind_a_breaker(count: int, **settings: str) -> Iterator[testing.Jobs]:
+    """So many jobs of a queue with a circuit breaker, whose provider is down."""
     broken.add("provider")
     with testing.in_memory(app) as jobs:
-        app.client.update_queue("guarded", "", set=RULE)
-        for number in range(8):
+        app.client.update_queue("guarded", "", set={**RULE, **settings})
+        for number in range(count):
             call.enqueue(f"job {number}")
+        yield jobs
+
+
+def test_a_circuit_breaker_opens_and_tries_one_job_now_and_then() -> None:
+    with behind_a_breaker(8) as jobs:
         jobs.run_for(20)
         assert len(ran) == 4
         assert guarded().settings["paused_by"].value == "@breaker"
@@ -128,22 +136,14 @@ def test_a_circuit_breaker_opens_and_tries_one_job_now_and_then() -> None:
 
 
 def test_jobs_end_while_a_breaker_is_open_too() -> None:
-    broken.add("provider")
-    with testing.in_memory(app) as jobs:
-        app.client.update_queue("guarded", "", set=RULE)
-        for number in range(3):
-            call.enqueue(f"job {number}")
+    with behind_a_breaker(3) as jobs:
         jobs.run_all()
         assert {(run.state, run.attempts) for run in jobs.runs} == {(JobState.FAILED, 3)}
         assert len(ran) == 9
 
 
 def test_a_breaker_is_reset_by_a_resume() -> None:
-    broken.add("provider")
-    with testing.in_memory(app) as jobs:
-        app.client.update_queue("guarded", "", set=RULE)
-        for number in range(6):
-            call.enqueue(f"job {number}")
+    with behind_a_breaker(6) as jobs:
         jobs.run_for(10)
         app.client.update_queue("guarded", "", set={"paused": "false"})
         broken.clear()
@@ -152,11 +152,7 @@ def test_a_breaker_is_reset_by_a_resume() -> None:
 
 
 def test_a_pause_by_hand_is_never_ended_by_a_breaker() -> None:
-    broken.add("provider")
-    with testing.in_memory(app) as jobs:
-        app.client.update_queue("guarded", "", set=RULE)
-        for number in range(6):
-            call.enqueue(f"job {number}")
+    with behind_a_breaker(6) as jobs:
         jobs.run_for(10)
         app.client.update_queue("guarded", "", set={"paused": "true"})
         jobs.run_for(600)
@@ -164,11 +160,7 @@ def test_a_pause_by_hand_is_never_ended_by_a_breaker() -> None:
 
 
 def test_one_job_alone_waits_for_the_breaker_too() -> None:
-    broken.add("provider")
-    with testing.in_memory(app) as jobs:
-        app.client.update_queue("guarded", "", set={**RULE, "max_in_progress": "1"})
-        for number in range(5):
-            call.enqueue(f"job {number}")
+    with behind_a_breaker(5, max_in_progress="1") as jobs:
         jobs.run_for(1)
         broken.clear()
         last = jobs.runs[-1]
