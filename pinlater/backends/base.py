@@ -1,8 +1,8 @@
 """The contract of a shard, which every store implements and every wrapper keeps. Read this first.
 
-Its operations stand in seven parts: the life of jobs (job_store.py), jobs with keys (key_store.py), groups of jobs
-(group_store.py), references to bodies (reference_store.py), attempts and log lines (trail_store.py), what operators do
-(operator_store.py), what servers tell each other (cluster_store.py).
+Its operations stand in eight parts: the life of jobs (job_store.py), jobs with keys (key_store.py), groups of jobs
+(group_store.py) and their permits (permit_store.py), references to bodies (reference_store.py), attempts and log lines
+(trail_store.py), what operators do (operator_store.py), what servers tell each other (cluster_store.py).
 
 A shard is one store. It is told the time (`now_ms`), never retries, counts no metrics, and knows no other shard.
 Batch is the primitive: a single call is a list of one. Results align with the input, position by position.
@@ -58,6 +58,7 @@ from pinlater.backends.job_store import Retention as Retention
 from pinlater.backends.key_store import KeyStore as KeyStore
 from pinlater.backends.operations import Operation, operation, operations_of
 from pinlater.backends.operator_store import OperatorStore as OperatorStore
+from pinlater.backends.permit_store import PermitStore as PermitStore
 from pinlater.backends.reference_store import ReferenceStore as ReferenceStore
 from pinlater.backends.requests import ENDED_STATES as ENDED_STATES
 from pinlater.backends.requests import LIVE_STATES as LIVE_STATES
@@ -97,7 +98,7 @@ class StoreStatus(NamedTuple):
     newest_ms: int = 0
 
 
-class Shard(JobStore, KeyStore, GroupStore, ReferenceStore, TrailStore, OperatorStore, ClusterStore):
+class Shard(JobStore, KeyStore, GroupStore, PermitStore, ReferenceStore, TrailStore, OperatorStore, ClusterStore):
     """One store. Built with its address and shard id; a coroutine method may be called only between open and close."""
 
     events: ShardEvents

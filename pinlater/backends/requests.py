@@ -82,6 +82,8 @@ class ClaimRequest:
     `claim_descriptor` is unique per request, never used again.
     `spare_ms`: the claim begins so much after now, where now is the earliest of the times that it may be.
     `is_default_timeout`: a job's own claim time-out counts before `claim_timeout_ms`.
+    `most_of_group`: groups of the queue have limits, none has a higher one than this: so many jobs of each at most, and
+    no more than it has room for (permit_store.py). 0: none has a limit. All requests of a call have the same.
     """
 
     claim_descriptor: str
@@ -91,6 +93,7 @@ class ClaimRequest:
     max_bytes: int
     spare_ms: int = 0
     is_default_timeout: bool = False
+    most_of_group: int = 0
 
 
 @dataclass(slots=True)

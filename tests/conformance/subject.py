@@ -119,10 +119,13 @@ class Subject:
         timeout_ms: int = TIMEOUT_MS,
         max_bytes: int = NO_BOUND,
         spare_ms: int = 0,
+        most_of_group: int = 0,
     ) -> ClaimRequest:
         claim_descriptor = new_claim(source)
         self._timeouts_ms[claim_descriptor] = timeout_ms
-        return ClaimRequest(claim_descriptor, limit, priorities, timeout_ms, max_bytes, spare_ms)
+        return ClaimRequest(
+            claim_descriptor, limit, priorities, timeout_ms, max_bytes, spare_ms, most_of_group=most_of_group
+        )
 
     async def claim(self, limit: int = 1, **fields: Any) -> list[DequeuedJob]:
         (jobs,) = await self.shard.claim(self.queue, [self.request(limit, **fields)], self.now_ms)

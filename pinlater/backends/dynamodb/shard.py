@@ -9,6 +9,7 @@ from pinlater.backends.base import (
     ConfigEntry,
     ConfigPage,
     GroupStore,
+    PermitStore,
     PerQueue,
     Retention,
     Shard,
@@ -48,7 +49,7 @@ def _of_store(
     return method
 
 
-class DynamodbShard(Shard, lacks=(GroupStore,)):
+class DynamodbShard(Shard, lacks=(GroupStore, PermitStore)):
     """`url` as address.py says. A call of more than 100 jobs or 4 MB is whole in parts alone: OutcomeUnknown where one
     fails.
     """

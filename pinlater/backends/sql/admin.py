@@ -14,6 +14,7 @@ from pinlater.backends.sql.dead_letters import letters_of
 from pinlater.backends.sql.extensions import Extension, extend, extensions, on_entries, set_extended
 from pinlater.backends.sql.group_lines import forget as forget_turns
 from pinlater.backends.sql.group_lines import put_back
+from pinlater.backends.sql.group_permits import forget as forget_permits
 from pinlater.backends.sql.held_references import RESULT, release, replace_body
 from pinlater.backends.sql.job_ends import End, Stays
 from pinlater.backends.sql.key_entries import remove_entries_over
@@ -316,6 +317,7 @@ def _collect_leftovers(session: Session, limit: int, now_ms: int, freed: Freed) 
             removed < limit
             and len(names) < limit
             and forget_turns(session, queue_id, limit)
+            and forget_permits(session, queue_id, limit)
             and session.run("forget_queue", (queue_id, queue_id))
         ):
             session.run("forget_quota", (queue_id,))

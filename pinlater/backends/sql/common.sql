@@ -481,3 +481,62 @@ SELECT id, queue_id, job_keys FROM pinlater_jobs WHERE id > ? ORDER BY id LIMIT 
 
 -- name: lines_of_queue
 SELECT job_id FROM pinlater_lines WHERE queue_id = ? LIMIT ?
+
+-- name: permit_counts
+SELECT grp, COUNT(*) FROM pinlater_permits WHERE queue_id = ? AND grp IN (/*keys*/) GROUP BY grp
+
+-- name: permits
+SELECT holder, grp, priority, claim_descriptor FROM pinlater_permits WHERE queue_id = ? AND holder IN (/*keys*/)
+
+-- name: due_permits
+SELECT holder, grp, priority, claim_descriptor FROM pinlater_permits
+WHERE queue_id = ? AND check_at_ms <= ? ORDER BY check_at_ms LIMIT ?
+
+-- name: permits_of_queue
+SELECT holder FROM pinlater_permits WHERE queue_id = ? LIMIT ?
+
+-- name: put_permits
+INSERT INTO pinlater_permits (queue_id, holder, grp, priority, claim_descriptor, check_at_ms) VALUES /*rows*/
+
+-- name: put_permits_off
+UPDATE pinlater_permits SET check_at_ms = ? WHERE queue_id = ? AND holder IN (/*keys*/)
+
+-- name: remove_permits
+DELETE FROM pinlater_permits WHERE queue_id = ? AND holder IN (/*keys*/)
+
+-- name: permit_groups
+SELECT grp, tokens, at_ms, full_at_ms, waiting FROM pinlater_permit_groups WHERE queue_id = ? AND grp IN (/*keys*/)
+
+-- name: lock_permits
+SELECT grp FROM pinlater_permit_groups WHERE queue_id = ? AND grp = ? FOR UPDATE
+
+-- name: put_permit_groups
+INSERT INTO pinlater_permit_groups (queue_id, grp, tokens, at_ms, full_at_ms, waiting, until_ms) VALUES /*rows*/
+ON CONFLICT (queue_id, grp) DO UPDATE
+SET tokens = excluded.tokens, at_ms = excluded.at_ms, full_at_ms = excluded.full_at_ms, waiting = excluded.waiting,
+    until_ms = excluded.until_ms
+
+-- name: past_permit_groups
+SELECT grp FROM pinlater_permit_groups WHERE queue_id = ? AND until_ms <= ? LIMIT ?
+
+-- name: permit_groups_of_queue
+SELECT grp FROM pinlater_permit_groups WHERE queue_id = ? LIMIT ?
+
+-- name: remove_permit_groups
+DELETE FROM pinlater_permit_groups WHERE queue_id = ? AND grp IN (/*keys*/)
+
+-- name: rooms
+SELECT grp, jobs, until_ms FROM pinlater_rooms WHERE queue_id = ? AND grp IN (/*keys*/)
+
+-- name: put_rooms
+INSERT INTO pinlater_rooms (queue_id, grp, jobs, until_ms) VALUES /*rows*/
+ON CONFLICT (queue_id, grp) DO UPDATE SET jobs = excluded.jobs, until_ms = excluded.until_ms
+
+-- name: past_rooms
+SELECT grp FROM pinlater_rooms WHERE queue_id = ? AND until_ms <= ? LIMIT ?
+
+-- name: rooms_of_queue
+SELECT grp FROM pinlater_rooms WHERE queue_id = ? LIMIT ?
+
+-- name: remove_rooms
+DELETE FROM pinlater_rooms WHERE queue_id = ? AND grp IN (/*keys*/)

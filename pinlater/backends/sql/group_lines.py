@@ -4,19 +4,20 @@ Who changes lines or turns of a priority has locked its virtual time first, behi
 lock and skips jobs that are locked, so it waits for nobody who waits for it. A queue has a virtual time once a job with
 a group came in; before, none of this is looked at.
 
-A group that is paused is held back by the first claim that comes to it: then no claim passes over it. It waits for its
-turn again from the end of the pause on, or from the change of its rule.
+A group that is paused, or has no room (permit_store.py), is held back by the first claim that comes to it: then no claim
+passes over it. It waits for its turn again from the end of that time on, or from the change of its rule or its room.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heapreplace
 from typing import NamedTuple
 
 from pinlater.backends.group_rules import GROUP_RULES_PREFIX, NO_GROUP_RULES, GroupRules, read_group_rules
 from pinlater.backends.group_store import ENTERED, HELD_AT_ONCE, MOST_COUNTED, TURN, WEIGHED, GroupCounts
+from pinlater.backends.permit_store import GroupRoom
 from pinlater.backends.sql.extensions import split_group
 from pinlater.backends.sql.session import Row, Session, in_slices
 from pinlater.model import MAX_TIME_MS
@@ -50,13 +51,16 @@ class Turns:
     """The jobs of one claim of a queue with groups, by turns. With `looks` it changes and locks nothing.
 
     `candidates` may be asked again for more, or for others than what it was told to pass over; `serve` is told what was
-    handed out.
+    handed out. `most`: ClaimRequest.most_of_group.
     """
 
-    def __init__(self, session: Session, queue_id: int, rules: GroupRules, *, looks: bool = False) -> None:
+    def __init__(
+        self, session: Session, queue_id: int, rules: GroupRules, *, most: int = 0, looks: bool = False
+    ) -> None:
         self._session = session
         self._queue_id = queue_id
         self._rules = rules
+        self._most = most
         self._looks = looks
         self._times: dict[int, float] = {}
         """The virtual time of each priority, locked."""
@@ -65,14 +69,27 @@ class Turns:
         self._picked: dict[int, tuple[int, bytes, float]] = {}
         """By job: its priority, its group, and the turn at which it was picked."""
 
+        self._rooms: dict[bytes, GroupRoom | None] = {}
+        """What groups have room for, of those that were come to; None: no bound is known."""
+
+        self._in_hand: dict[int, Counter[bytes]] = {}
+        """By priority, how many jobs of each group were picked last."""
+
+        self._handed_out: Counter[bytes] = Counter()
+        """How many jobs of each group this claim has handed out."""
+
         self._passed_over: set[int] = set()
         self._is_clearing = False
+
+    def group_of(self, job_id: int) -> str:
+        """The group of a job that was picked; "" also where it was not in line."""
+        return self._picked[job_id][1].decode() if job_id in self._picked else ""
 
     def candidates(self, queue_id: int, priorities: Sequence[int], limit: int, now_ms: int) -> list[Row]:
         """As `Session.candidates`."""
         session, found = self._session, list[Row]()
         if not self._looks:
-            self._enter_due([each for each in priorities if each not in self._times], now_ms)
+            self.enter_due([each for each in priorities if each not in self._times], now_ms)
         for priority in priorities:
             left = limit - len(found)
             if left <= 0:
@@ -92,18 +109,19 @@ class Turns:
             self._passed_over.update(ids)
         return len(self._passed_over) > before
 
-    def _enter_due(self, priorities: Sequence[int], now_ms: int) -> None:
-        """Up to ENTERED due jobs of each priority come into their lines."""
+    def enter_due(self, priorities: Sequence[int], now_ms: int) -> Mapping[int, float]:
+        """Up to ENTERED due jobs of each priority come into their lines. The virtual times that are locked by now."""
         session, queue_id = self._session, self._queue_id
         if not priorities:
-            return
-        self._times |= lock_times(session, queue_id, [CLEARING, *priorities])
+            return self._times
+        found = _locked_times(session, queue_id, [CLEARING, *priorities])
+        self._times |= {priority: turn for priority, turn, _ in found}
         if not self._times and not session.rows("times_of_queue", (queue_id,)):
             self._is_clearing = True  # it was done while this claim waited
         self._is_clearing |= CLEARING in self._times
-        if self._rules.any_paused:
-            for priority in self._times.keys() & set(priorities):
-                _free_held(session, queue_id, priority, self._rules, self._times[priority], now_ms, until_ms=now_ms)
+        for priority, turn, any_held in found:
+            if any_held:
+                _free_held(session, queue_id, priority, self._rules, turn, now_ms, until_ms=now_ms)
         for priority in () if self._is_clearing else priorities:
             rows = session.rows("due_jobs", (queue_id, priority, now_ms, ENTERED))
             if rows:
@@ -112,6 +130,7 @@ class Turns:
                 entries = [DueJob(job_id, time_ms, _group_in(keys)) for job_id, time_ms, keys in rows]
                 session.run_of("into_line", (), sorted(each.job_id for each in entries))
                 enter(session, queue_id, priority, entries, self._times[priority])
+        return self._times
 
     def _pick(self, priority: int, limit: int, now_ms: int) -> list[int]:
         """Up to `limit` jobs of a priority, by the turns of their groups."""
@@ -119,6 +138,7 @@ class Turns:
         lines = self._first_in_lines(priority, self._wanted(groups, limit))
         picked: list[int] = []
         places: dict[bytes, int] = {}
+        in_hand = self._in_hand[priority] = Counter()
         heap = list(groups)
         heapify(heap)
         while heap and len(picked) < limit:
@@ -128,6 +148,9 @@ class Turns:
                 lines |= self._first_in_lines(priority, self._wanted(unread, limit - len(picked)))
                 if group not in lines:
                     heappop(heap)
+                continue
+            if self._most and in_hand[group] == self._left(priority, group):
+                heappop(heap)
                 continue
             line, place = lines[group], places.get(group, 0)
             if place == len(line.jobs):
@@ -140,27 +163,53 @@ class Turns:
             if line.jobs[place] in self._passed_over:
                 continue
             picked.append(line.jobs[place])
+            in_hand[group] += 1
             self._picked[line.jobs[place]] = priority, group, turn
             heapreplace(heap, (turn + self._stride(group), group))
         self._lines |= {(priority, group): line for group, line in lines.items()}
         return picked
 
     def _next_groups(self, priority: int, limit: int, now_ms: int) -> list[tuple[float, bytes]]:
-        """The first groups that may run, by turn; those that are paused are held back from now on."""
+        """The first groups that may run, by turn; those that are paused, or have no room, are held back from now on."""
         session, which, wanted = self._session, (self._queue_id, priority), limit
         while True:
             groups = [(turn, bytes(group)) for turn, group in session.rows("first_turns", (*which, wanted))]
-            if not self._rules.any_paused:
+            if not (self._rules.any_paused or self._most):
                 return groups
-            until = {group: self._rules.of(group).paused_until_ms for _, group in groups}
-            paused = {group: until_ms for group, until_ms in until.items() if until_ms > now_ms}
-            if not paused or (self._looks and (len(groups) < wanted or wanted - len(paused) >= limit)):
-                return [each for each in groups if each[1] not in paused][:limit]
-            if self._looks:
-                wanted += len(paused)
-            else:
-                held = [(*which, group, turn, paused[group]) for turn, group in groups if group in paused]
+            until = self._held_until([group for _, group in groups], now_ms)
+            if until and not self._looks:
+                held = [(*which, group, turn, until[group]) for turn, group in groups if group in until]
                 session.put("put_turns", held[:HELD_AT_ONCE])
+                continue
+            may_run = [
+                (turn, group) for turn, group in groups if group not in until and self._left(priority, group) > 0
+            ]
+            if len(groups) < wanted or len(may_run) >= limit:
+                return may_run[:limit]
+            wanted += len(groups) - len(may_run)
+
+    def _held_until(self, groups: Sequence[bytes], now_ms: int) -> dict[bytes, int]:
+        """Of these groups those that are paused, or have no room; until then."""
+        until = {group: self._rules.of(group).paused_until_ms for group in groups} if self._rules.any_paused else {}
+        if self._most:
+            new = [group for group in groups if group not in self._rooms]
+            self._rooms |= dict.fromkeys(new)
+            for group, jobs, until_ms in self._session.rows_in("rooms", (self._queue_id,), new):
+                if until_ms > now_ms:
+                    self._rooms[bytes(group)] = GroupRoom(jobs, until_ms)
+            for group in groups:
+                room = self._rooms[group]
+                if room is not None and not room.jobs:
+                    until[group] = max(room.until_ms, until.get(group, 0))
+        return {group: until_ms for group, until_ms in until.items() if until_ms > now_ms}
+
+    def _left(self, priority: int, group: bytes) -> int:
+        """How many more jobs of a group may be picked of this priority."""
+        if not self._most:
+            return 1
+        room = self._rooms.get(group)
+        of_others = sum(in_hand[group] for other, in_hand in self._in_hand.items() if other != priority)
+        return (self._most - self._handed_out[group] if room is None else room.jobs) - of_others
 
     def _stride(self, group: bytes) -> float:
         return TURN / self._rules.of(group).weight
@@ -201,14 +250,31 @@ class Turns:
             priority, group, turn = self._picked[job_id]
             served[priority][group] += 1
             last[priority] = max(turn, last.get(priority, turn))
+        if self._most:
+            self._use_room([group for counts in served.values() for group, n in counts.items() for _ in range(n)])
         for priority, counts in sorted(served.items()):
             turns: list[Row] = []
             for group, count in sorted(counts.items()):
-                line = self._lines[priority, group]
-                waits = line.has_more or any(job_id not in ids for job_id in line.jobs)
-                turns.append((queue_id, priority, group, line.turn + count * self._stride(group), int(waits)))
+                line, room = self._lines[priority, group], self._rooms.get(group)
+                waits = int(line.has_more or any(job_id not in ids for job_id in line.jobs))
+                if waits and room is not None and not room.jobs:
+                    waits = room.until_ms
+                turns.append((queue_id, priority, group, line.turn + count * self._stride(group), waits))
             session.put("put_turns", turns)
-            self._move_on(priority, last[priority], 2 * len(ids), may_be_empty=not all(row[4] for row in turns))
+            self._move_on(priority, last[priority], 2 * len(ids), may_be_empty=not all(row[4] == 1 for row in turns))
+
+    def _use_room(self, groups: Iterable[bytes]) -> None:
+        """A job of each of these was handed out."""
+        used = Counter(groups)
+        self._handed_out += used
+        self._in_hand = {}
+        rows: list[Row] = []
+        for group, count in sorted(used.items()):
+            room = self._rooms.get(group)
+            if room is not None:
+                room = self._rooms[group] = room._replace(jobs=max(0, room.jobs - count))
+                rows.append((self._queue_id, group, *room))
+        self._session.put("put_rooms", rows)
 
     def _move_on(self, priority: int, time: float, limit: int, *, may_be_empty: bool) -> None:
         """The virtual time is that of the last hand-out; it never goes back, also where turns were given back.
@@ -249,7 +315,12 @@ def first_in_lines(
 
 def lock_times(session: Session, queue_id: int, priorities: Iterable[int]) -> dict[int, float]:
     """The virtual times of these priorities that have one; nobody else changes their lines until the commit."""
-    return dict(session.rows_of("virtual_times", (queue_id,), sorted(set(priorities))))
+    return {priority: turn for priority, turn, _ in _locked_times(session, queue_id, priorities)}
+
+
+def _locked_times(session: Session, queue_id: int, priorities: Iterable[int]) -> list[Row]:
+    """The same, each with its priority and whether groups are held back there."""
+    return session.rows_of("virtual_times", (queue_id,), sorted(set(priorities)))
 
 
 def make_times(session: Session, queue_id: int, priorities: Iterable[int]) -> dict[int, float]:
@@ -375,6 +446,22 @@ def _free_held(
     where they had turns ahead.
     """
     rows = session.rows("held_turns", (queue_id, priority, until_ms, MAX_TIME_MS))
+    _wait_again(session, queue_id, priority, rules, time, rows, now_ms)
+
+
+def wait_again(
+    session: Session, queue_id: int, priority: int, rules: GroupRules, time: float, groups: Collection[bytes], now_ms: int
+) -> None:
+    """Those of the groups that are held back, but not since they are paused, have their next turns as `_free_held`
+    says.
+    """
+    rows = [row for row in session.rows_in("turns", (queue_id, priority), groups) if row[2] > 1]
+    _wait_again(session, queue_id, priority, rules, time, rows, now_ms)
+
+
+def _wait_again(
+    session: Session, queue_id: int, priority: int, rules: GroupRules, time: float, rows: Sequence[Row], now_ms: int
+) -> None:
     freed = [
         (queue_id, priority, bytes(group), max(turn, time), 1)
         for group, turn, _ in rows

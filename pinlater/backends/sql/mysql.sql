@@ -234,6 +234,37 @@ CREATE TABLE IF NOT EXISTS pinlater_virtual_times (
     turn DOUBLE NOT NULL,
     PRIMARY KEY (queue_id, priority)
 ) ENGINE = InnoDB;
+-- Permits of groups (group_permits.py), as in SQLite.
+CREATE TABLE IF NOT EXISTS pinlater_permits (
+    queue_id INT UNSIGNED NOT NULL,
+    holder VARBINARY(255) NOT NULL,
+    grp VARBINARY(255) NOT NULL,
+    priority TINYINT UNSIGNED NOT NULL,
+    claim_descriptor MEDIUMTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
+    check_at_ms BIGINT NOT NULL,
+    PRIMARY KEY (queue_id, holder),
+    KEY pinlater_permits_of_group (queue_id, grp),
+    KEY pinlater_permits_due (queue_id, check_at_ms)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
+CREATE TABLE IF NOT EXISTS pinlater_permit_groups (
+    queue_id INT UNSIGNED NOT NULL,
+    grp VARBINARY(255) NOT NULL,
+    tokens DOUBLE NOT NULL,
+    at_ms BIGINT NOT NULL,
+    full_at_ms BIGINT NOT NULL,
+    waiting BLOB NOT NULL,
+    until_ms BIGINT NOT NULL,
+    PRIMARY KEY (queue_id, grp),
+    KEY pinlater_permit_groups_past (queue_id, until_ms)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
+CREATE TABLE IF NOT EXISTS pinlater_rooms (
+    queue_id INT UNSIGNED NOT NULL,
+    grp VARBINARY(255) NOT NULL,
+    jobs INT NOT NULL,
+    until_ms BIGINT NOT NULL,
+    PRIMARY KEY (queue_id, grp),
+    KEY pinlater_rooms_past (queue_id, until_ms)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 
 -- name: has_old_index
 SELECT COUNT(*) FROM information_schema.statistics
@@ -989,7 +1020,9 @@ INSERT INTO pinlater_turns (queue_id, priority, grp, turn, waits) VALUES /*rows*
 ON DUPLICATE KEY UPDATE turn = VALUES(turn), waits = VALUES(waits)
 
 -- name: virtual_times
-SELECT priority, turn FROM pinlater_virtual_times WHERE queue_id = %s AND priority IN %s ORDER BY priority FOR UPDATE
+SELECT priority, turn, EXISTS (SELECT 1 FROM pinlater_turns held
+    WHERE held.queue_id = times.queue_id AND held.priority = times.priority AND held.waits > 1)
+FROM pinlater_virtual_times times WHERE queue_id = %s AND priority IN %s ORDER BY priority FOR UPDATE
 
 -- name: due_jobs
 SELECT id, run_after_ms, job_keys FROM pinlater_jobs FORCE INDEX (pinlater_jobs_order)
@@ -1010,3 +1043,12 @@ SELECT job_id, queue_id, priority, grp FROM pinlater_lines WHERE job_id IN %s
 
 -- name: remove_lines
 DELETE FROM pinlater_lines WHERE job_id IN %s
+
+-- name: put_permit_groups
+INSERT INTO pinlater_permit_groups (queue_id, grp, tokens, at_ms, full_at_ms, waiting, until_ms) VALUES /*rows*/
+ON DUPLICATE KEY UPDATE tokens = VALUES(tokens), at_ms = VALUES(at_ms), full_at_ms = VALUES(full_at_ms), waiting = VALUES(waiting),
+    until_ms = VALUES(until_ms)
+
+-- name: put_rooms
+INSERT INTO pinlater_rooms (queue_id, grp, jobs, until_ms) VALUES /*rows*/
+ON DUPLICATE KEY UPDATE jobs = VALUES(jobs), until_ms = VALUES(until_ms)

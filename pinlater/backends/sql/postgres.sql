@@ -239,6 +239,37 @@ CREATE TABLE IF NOT EXISTS pinlater_virtual_times (
     turn DOUBLE PRECISION NOT NULL,
     PRIMARY KEY (queue_id, priority)
 ) WITH ({queue_storage});
+-- Permits of groups (group_permits.py), as in SQLite.
+CREATE TABLE IF NOT EXISTS pinlater_permits (
+    queue_id INTEGER NOT NULL,
+    holder BYTEA NOT NULL,
+    grp BYTEA NOT NULL,
+    priority SMALLINT NOT NULL,
+    claim_descriptor TEXT COLLATE "C" NOT NULL,
+    check_at_ms BIGINT NOT NULL,
+    PRIMARY KEY (queue_id, holder)
+) WITH ({queue_storage});
+CREATE INDEX IF NOT EXISTS pinlater_permits_of_group ON pinlater_permits (queue_id, grp);
+CREATE INDEX IF NOT EXISTS pinlater_permits_due ON pinlater_permits (queue_id, check_at_ms);
+CREATE TABLE IF NOT EXISTS pinlater_permit_groups (
+    queue_id INTEGER NOT NULL,
+    grp BYTEA NOT NULL,
+    tokens DOUBLE PRECISION NOT NULL,
+    at_ms BIGINT NOT NULL,
+    full_at_ms BIGINT NOT NULL,
+    waiting BYTEA NOT NULL,
+    until_ms BIGINT NOT NULL,
+    PRIMARY KEY (queue_id, grp)
+) WITH ({queue_storage});
+CREATE INDEX IF NOT EXISTS pinlater_permit_groups_past ON pinlater_permit_groups (queue_id, until_ms);
+CREATE TABLE IF NOT EXISTS pinlater_rooms (
+    queue_id INTEGER NOT NULL,
+    grp BYTEA NOT NULL,
+    jobs INTEGER NOT NULL,
+    until_ms BIGINT NOT NULL,
+    PRIMARY KEY (queue_id, grp)
+) WITH ({queue_storage});
+CREATE INDEX IF NOT EXISTS pinlater_rooms_past ON pinlater_rooms (queue_id, until_ms);
 -- Processes that wait for jobs of a queue (postgres_notifications.py).
 CREATE TABLE IF NOT EXISTS pinlater_subscribers (
     queue_id INTEGER NOT NULL,
@@ -868,7 +899,9 @@ WHERE queue.id = ANY(%s) AND EXISTS (SELECT 1 FROM pinlater_subscribers subscrib
     WHERE subscriber.queue_id = queue.id AND subscriber.process <> %s AND subscriber.until > clock_timestamp())
 
 -- name: virtual_times
-SELECT priority, turn FROM pinlater_virtual_times WHERE queue_id = %s AND priority = ANY(%s) ORDER BY priority FOR UPDATE
+SELECT priority, turn, EXISTS (SELECT 1 FROM pinlater_turns held
+    WHERE held.queue_id = times.queue_id AND held.priority = times.priority AND held.waits > 1)
+FROM pinlater_virtual_times times WHERE queue_id = %s AND priority = ANY(%s) ORDER BY priority FOR UPDATE
 
 -- name: due_jobs
 SELECT id, run_after_ms, job_keys FROM pinlater_jobs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import chain
 
 from pinlater.backends.aged_levels import Level, split_levels
 from pinlater.backends.base import (
@@ -202,7 +203,8 @@ def claim(
         return [[] for _ in requests]
     handed_out: list[list[DequeuedJob]] = []
     has_groups = rules_version is not None
-    turns = Turns(session, queue_id, rules_of(session, queue, rules_version)) if has_groups else None
+    most = requests[0].most_of_group if requests else 0
+    turns = Turns(session, queue_id, rules_of(session, queue, rules_version), most=most) if has_groups else None
     for group in _alike(requests):
         batches = _batches(session, queue_id, group, now_ms, room, turns)
         if turns is not None:
@@ -213,6 +215,9 @@ def claim(
         own_ms = _own_timeouts(session, served, batches)
         _put_under_claims(session, served, batches, from_ms, own_ms)
         handed_out += _hand_out(session, queue, served, batches, from_ms, own_ms)
+        if most and turns is not None:
+            for row, job in zip(chain.from_iterable(batches), chain.from_iterable(handed_out[-len(served) :]), strict=True):
+                job.group = turns.group_of(row[0])
         if sum(row[BODY_BYTES] for batch in batches for row in batch) >= SLICE_BYTES:
             break
     return handed_out
@@ -422,6 +427,10 @@ def claim_listed(
     own_ms = _own_timeouts(session, [request], batches)
     _put_under_claims(session, [request], batches, from_ms, own_ms)
     (handed_out,) = _hand_out(session, queue, [request], batches, from_ms, own_ms)
+    if request.most_of_group:
+        groups = _groups_of(session, {row[0]: row for row in batch})
+        for row, job in zip(batch, handed_out, strict=True):
+            job.group = groups.get(row[0], b"").decode()
     given = iter(handed_out)
     return [ClaimAnswer(each, next(given) if each is ClaimOutcome.CLAIMED else None) for each in outcomes]
 
@@ -430,9 +439,15 @@ def _paused_jobs(session: Session, rows: Mapping[int, Row], rules: GroupRules, n
     """Those of the jobs whose groups are paused now."""
     if not rules.any_paused:
         return set()
+    groups = _groups_of(session, rows)
+    return {job_id for job_id, group in groups.items() if rules.of(group).paused_until_ms > now_ms}
+
+
+def _groups_of(session: Session, rows: Mapping[int, Row]) -> dict[int, bytes]:
+    """The groups of these jobs, by id; one without a group may be left out."""
     some = [job_id for job_id, row in rows.items() if row[EXTENDED] and row[EXTENDED] & SHOWN]
     known = extensions(session, some).values() if some else ()
-    return {each.job_id for each in known if rules.of(each.keys.group).paused_until_ms > now_ms}
+    return {each.job_id: each.keys.group for each in known}
 
 
 _NO_ROW = (None,)

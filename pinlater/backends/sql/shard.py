@@ -30,6 +30,7 @@ from pinlater.backends.sql import (
     coordination,
     dead_letters,
     group_lines,
+    group_permits,
     held_references,
     key_entries,
     keyed_jobs,
@@ -242,6 +243,13 @@ class SqlShard(Shard, ABC):
 
     list_groups = _reads(group_lines.list_groups)
     clear_groups = _writes(cleared_groups.clear_groups)
+    take_permits = _writes(group_permits.take_permits)
+    end_permits = _writes(group_permits.end_permits)
+    await_permits = _writes(group_permits.await_permits)
+    read_permits = _reads(group_permits.read_permits)
+    due_permits = _writes(group_permits.due_permits)
+    count_permits = _reads(group_permits.count_permits)
+    put_rooms = _writes(group_permits.put_rooms)
 
     # -- references to bodies ------------------------------------------------------------------------------------------
 

@@ -238,6 +238,38 @@ CREATE TABLE IF NOT EXISTS pinlater_virtual_times (
     turn REAL NOT NULL,
     PRIMARY KEY (queue_id, priority)
 ) WITHOUT ROWID;
+-- Permits of groups (group_permits.py), of claims on all shards, by job; what each group has beside them, with the shards
+-- that wait, and until when that is of use; and what groups have room for on this shard.
+CREATE TABLE IF NOT EXISTS pinlater_permits (
+    queue_id INTEGER NOT NULL,
+    holder BLOB NOT NULL,
+    grp BLOB NOT NULL,
+    priority INTEGER NOT NULL,
+    claim_descriptor TEXT NOT NULL,
+    check_at_ms INTEGER NOT NULL,
+    PRIMARY KEY (queue_id, holder)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS pinlater_permits_of_group ON pinlater_permits (queue_id, grp);
+CREATE INDEX IF NOT EXISTS pinlater_permits_due ON pinlater_permits (queue_id, check_at_ms);
+CREATE TABLE IF NOT EXISTS pinlater_permit_groups (
+    queue_id INTEGER NOT NULL,
+    grp BLOB NOT NULL,
+    tokens REAL NOT NULL,
+    at_ms INTEGER NOT NULL,
+    full_at_ms INTEGER NOT NULL,
+    waiting BLOB NOT NULL,
+    until_ms INTEGER NOT NULL,
+    PRIMARY KEY (queue_id, grp)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS pinlater_permit_groups_past ON pinlater_permit_groups (queue_id, until_ms);
+CREATE TABLE IF NOT EXISTS pinlater_rooms (
+    queue_id INTEGER NOT NULL,
+    grp BLOB NOT NULL,
+    jobs INTEGER NOT NULL,
+    until_ms INTEGER NOT NULL,
+    PRIMARY KEY (queue_id, grp)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS pinlater_rooms_past ON pinlater_rooms (queue_id, until_ms);
 
 -- name: upgrade
 -- Indexes of version 1.
@@ -820,7 +852,9 @@ SELECT value FROM pinlater_meta WHERE name = 'schema_version'
 SELECT value FROM pinlater_meta WHERE name = 'schema_version'
 
 -- name: virtual_times
-SELECT priority, turn FROM pinlater_virtual_times WHERE queue_id = ? AND priority IN (SELECT value FROM json_each(?))
+SELECT priority, turn, EXISTS (SELECT 1 FROM pinlater_turns held
+    WHERE held.queue_id = times.queue_id AND held.priority = times.priority AND held.waits > 1)
+FROM pinlater_virtual_times times WHERE queue_id = ? AND priority IN (SELECT value FROM json_each(?))
 
 -- name: due_jobs
 SELECT id, run_after_ms, job_keys FROM pinlater_jobs INDEXED BY pinlater_jobs_order
@@ -840,3 +874,6 @@ SELECT job_id, queue_id, priority, grp FROM pinlater_lines WHERE job_id IN (SELE
 
 -- name: remove_lines
 DELETE FROM pinlater_lines WHERE job_id IN (SELECT value FROM json_each(?))
+
+-- name: lock_permits
+SELECT grp FROM pinlater_permit_groups WHERE queue_id = ? AND grp = ?

@@ -1,0 +1,192 @@
+"""Permits of groups in SQL (see permit_store.py).
+
+The permits of a queue are changed under a lock, that of the row without a name among those of its groups. Another row is
+there for a group while it has a token bucket that is not full, or shards wait for its permits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from pinlater.backends.permit_store import GroupRoom, Permit, PermitAnswer, PermitKey, PermitRequest
+from pinlater.backends.sql.group_lines import Turns, first_in_lines, rules_of, wait_again
+from pinlater.backends.sql.session import Row, Session
+from pinlater.backends.token_bucket import BucketLevel, capacity_of, take
+from pinlater.model import MAX_TIME_MS
+
+_FORGOTTEN_AT_ONCE = 500
+_LOCK = b""
+
+
+class _GroupState(NamedTuple):
+    """What a group has beside its permits: its bucket, None for a new one, when that is full, and the shards that wait,
+    in order.
+    """
+
+    bucket: BucketLevel | None = None
+    full_at_ms: int = 0
+    waiting: tuple[str, ...] = ()
+
+    def row(self, queue_id: int, group: bytes) -> Row:
+        tokens, at_ms = self.bucket or (0.0, 0)
+        until_ms = MAX_TIME_MS if self.waiting else self.full_at_ms
+        return queue_id, group, tokens, at_ms, self.full_at_ms, ",".join(self.waiting).encode(), until_ms
+
+
+def _locked(session: Session, queue: str) -> int:
+    """The id of the queue, whose permits nobody else changes until the commit."""
+    queue_id = session.queue_id(queue, "queue_id_for_enqueue")
+    if not session.rows("lock_permits", (queue_id, _LOCK)):
+        session.put("put_permit_groups", [_GroupState(full_at_ms=MAX_TIME_MS).row(queue_id, _LOCK)])
+        session.rows("lock_permits", (queue_id, _LOCK))
+    return queue_id
+
+
+def _states(session: Session, queue_id: int, groups: Collection[bytes]) -> dict[bytes, _GroupState]:
+    found = dict.fromkeys(groups, _GroupState())
+    for group, tokens, at_ms, full_at_ms, waiting in session.rows_in("permit_groups", (queue_id,), groups):
+        shards = tuple(bytes(waiting).decode().split(",")) if waiting else ()
+        found[bytes(group)] = _GroupState(BucketLevel(tokens, at_ms) if at_ms else None, full_at_ms, shards)
+    return found
+
+
+def _counts(session: Session, queue_id: int, groups: Collection[bytes]) -> dict[bytes, int]:
+    rows = session.rows_in("permit_counts", (queue_id,), groups)
+    return dict.fromkeys(groups, 0) | {bytes(group): count for group, count in rows}
+
+
+def _holders(keys: Iterable[PermitKey]) -> list[bytes]:
+    return [key.holder.encode() for key in keys]
+
+
+def take_permits(
+    session: Session, queue: str, requests: Sequence[PermitRequest], check_at_ms: int, now_ms: int
+) -> list[PermitAnswer]:
+    queue_id = _locked(session, queue)
+    counted = {each.group.encode() for each in requests if each.concurrency is not None}
+    session.run_in("remove_permits", (queue_id,), _holders(key for each in requests for key in each.keys))
+    held = _counts(session, queue_id, counted)
+    states = _states(session, queue_id, {each.group.encode() for each in requests if each.per_second is not None})
+    answers: list[PermitAnswer] = []
+    new: list[Row] = []
+    changed: list[Row] = []
+    for request in requests:
+        group, wanted, retry_after_ms = request.group.encode(), len(request.keys), 0
+        if request.concurrency is not None:
+            wanted = max(0, min(wanted, request.concurrency - held[group]))
+        granted = wanted
+        if request.per_second is not None and wanted:
+            state, capacity = states[group], capacity_of(request.per_second)
+            level, granted, wait_ms = take(state.bucket, wanted, request.per_second, capacity, now_ms)
+            retry_after_ms = max(1, wait_ms) if granted < wanted else 0
+            missing_ms = (capacity - level.tokens) * 1000 / request.per_second if request.per_second else 0
+            full_at_ms = level.at_ms + round(missing_ms)
+            changed.append(state._replace(bucket=level, full_at_ms=full_at_ms).row(queue_id, group))
+        if request.concurrency is not None:
+            new += [
+                (queue_id, key.holder.encode(), group, key.priority, key.claim_descriptor, check_at_ms)
+                for key in request.keys[:granted]
+            ]
+        answers.append(PermitAnswer(granted, retry_after_ms))
+    session.put("put_permits", new)
+    session.put("put_permit_groups", changed)
+    return answers
+
+
+def end_permits(session: Session, queue: str, keys: Sequence[PermitKey]) -> dict[str, list[str]]:
+    queue_id = _locked(session, queue)
+    by_holder = {key.holder.encode(): key for key in keys}
+    ended: dict[bytes, list[bytes]] = {}
+    for holder, group, _, claim_descriptor in session.rows_in("permits", (queue_id,), by_holder):
+        if claim_descriptor == by_holder[bytes(holder)].claim_descriptor:
+            ended.setdefault(bytes(group), []).append(bytes(holder))
+    session.run_in("remove_permits", (queue_id,), [each for holders in ended.values() for each in holders])
+    told: dict[str, list[str]] = {}
+    changed: list[Row] = []
+    for group, state in sorted(_states(session, queue_id, ended.keys()).items()):
+        if state.waiting:
+            first = state.waiting[: len(ended[group])]
+            told[group.decode()] = list(first)
+            moved = state._replace(waiting=state.waiting[len(first) :] + first)
+            changed.append(moved.row(queue_id, group))
+    session.put("put_permit_groups", changed)
+    return told
+
+
+def await_permits(session: Session, queue: str, shard_id: str, groups: Mapping[str, int]) -> dict[str, int]:
+    queue_id = _locked(session, queue)
+    names = {group.encode(): most for group, most in groups.items()}
+    held = _counts(session, queue_id, [group for group, most in names.items() if most])
+    changed: list[Row] = []
+    for group, state in sorted(_states(session, queue_id, names.keys()).items()):
+        others = tuple(each for each in state.waiting if each != shard_id)
+        if names[group] and shard_id not in state.waiting:
+            others += (shard_id,)
+        elif names[group]:
+            continue
+        changed.append(state._replace(waiting=others).row(queue_id, group))
+    session.put("put_permit_groups", changed)
+    return {group.decode(): max(0, names[group] - count) for group, count in held.items()}
+
+
+def _permit(row: Row) -> Permit:
+    holder, group, priority, claim_descriptor = row
+    return Permit(bytes(group).decode(), PermitKey.of_holder(bytes(holder).decode(), priority, claim_descriptor))
+
+
+def read_permits(session: Session, queue: str, holders: Sequence[str]) -> list[Permit]:
+    queue_id = session.queue_id(queue)
+    return [_permit(row) for row in session.rows_in("permits", (queue_id,), [each.encode() for each in holders])]
+
+
+def due_permits(session: Session, queue: str, limit: int, now_ms: int, next_check_ms: int) -> list[Permit]:
+    queue_id = _locked(session, queue)
+    rows = session.rows("due_permits", (queue_id, now_ms, limit))
+    session.run_in("put_permits_off", (next_check_ms, queue_id), [bytes(row[0]) for row in rows])
+    past = [bytes(group) for (group,) in session.rows("past_permit_groups", (queue_id, now_ms, _FORGOTTEN_AT_ONCE))]
+    session.run_in("remove_permit_groups", (queue_id,), past)
+    return [_permit(row) for row in rows]
+
+
+def count_permits(session: Session, queue: str, groups: Sequence[str]) -> dict[str, int]:
+    counts = _counts(session, session.queue_id(queue), [group.encode() for group in groups])
+    return {group.decode(): count for group, count in counts.items() if count}
+
+
+def put_rooms(session: Session, queue: str, rooms: Mapping[str, GroupRoom], now_ms: int) -> list[str]:
+    queue_id, rules_version = session.queue_with_groups(queue)
+    if rules_version is None:
+        return []
+    rules, names = rules_of(session, queue, rules_version), {group.encode(): room for group, room in rooms.items()}
+    priorities = [priority for (priority,) in session.rows("times_of_queue", (queue_id,)) if priority]
+    times = Turns(session, queue_id, rules).enter_due(priorities, now_ms)
+    with_jobs: set[bytes] = set()
+    for priority, time in times.items():
+        lines = first_in_lines(session, queue_id, priority, dict.fromkeys(names, 1))
+        here = {group for group, jobs in lines.items() if jobs}
+        with_jobs |= here
+        wait_again(session, queue_id, priority, rules, time, [each for each in here if names[each].jobs], now_ms)
+    kept = [(queue_id, group, *room) for group, room in sorted(names.items()) if group in with_jobs or not room.jobs]
+    session.put("put_rooms", kept)
+    past = [bytes(group) for (group,) in session.rows("past_rooms", (queue_id, now_ms, _FORGOTTEN_AT_ONCE))]
+    gone = names.keys() - {group for _, group, *_ in kept}
+    session.run_in("remove_rooms", (queue_id,), gone.union(past) - with_jobs)
+    return sorted(group.decode() for group in with_jobs)
+
+
+def forget(session: Session, queue_id: int, limit: int) -> bool:
+    """Up to `limit` of each of what a deleted queue had of permits and rooms go; whether that were all."""
+    is_all = True
+    for of_queue, remove in _OF_QUEUE:
+        names = [bytes(name) for (name,) in session.rows(of_queue, (queue_id, limit))]
+        session.run_in(remove, (queue_id,), names)
+        is_all &= len(names) < limit
+    return is_all
+
+
+_OF_QUEUE = (
+    ("permits_of_queue", "remove_permits"),
+    ("permit_groups_of_queue", "remove_permit_groups"),
+    ("rooms_of_queue", "remove_rooms"),
+)

@@ -1,0 +1,284 @@
+"""Permits of groups: what the home of a queue counts, and what groups have room for on a shard."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from pinlater.backends.base import ClaimKey, ConfigEntry
+from pinlater.backends.group_rules import GROUP_RULES_PREFIX
+from pinlater.backends.permit_store import GroupRoom, Permit, PermitAnswer, PermitKey, PermitRequest
+from pinlater.errors import QueueNotFound
+from pinlater.model import DequeuedJob, new_version
+from tests.conformance.bindings import BINDINGS
+from tests.conformance.subject import Subject, key_of
+from tests.conformance.test_group_rules import version_above
+from tests.conformance.test_groups import grouped, groups_of
+
+pytestmark = pytest.mark.parametrize("binding", [each.param() for each in BINDINGS if each.has_groups], indirect=True)
+
+CHECK_MS, LONG_MS = 5_000, 60_000
+
+
+def keys(*ids: int, shard_id: str = "s1", claim: str = "worker:1") -> list[PermitKey]:
+    return [PermitKey(shard_id, 1, each, f"{claim}:{each}") for each in ids]
+
+
+async def take(subject: Subject, *requests: PermitRequest) -> list[PermitAnswer]:
+    now_ms = subject.now_ms
+    return await subject.shard.take_permits(subject.queue, requests, now_ms + CHECK_MS, now_ms)
+
+
+async def counts(subject: Subject, *groups: str) -> dict[str, int]:
+    return await subject.shard.count_permits(subject.queue, groups)
+
+
+# -- at the home -------------------------------------------------------------------------------------------------------
+
+
+async def test_a_group_has_no_more_permits_than_its_limit(subject: Subject) -> None:
+    assert await take(subject, PermitRequest("a", keys(1, 2, 3), 2)) == [PermitAnswer(2)]
+    assert await take(subject, PermitRequest("a", keys(4), 2), PermitRequest("b", keys(5), 2)) == [
+        PermitAnswer(0),
+        PermitAnswer(1),
+    ]
+    assert await counts(subject, "a", "b", "c") == {"a": 2, "b": 1}
+    found = await subject.shard.read_permits(subject.queue, [each.holder for each in keys(1, 2, 3, 5)])
+    assert sorted(found) == [*[Permit("a", each) for each in keys(1, 2)], Permit("b", keys(5)[0])]
+
+
+async def test_jobs_of_the_same_id_on_two_shards_are_two(subject: Subject) -> None:
+    both = [*keys(1), *keys(1, shard_id="s2")]
+    assert await take(subject, PermitRequest("a", both, 5)) == [PermitAnswer(2)]
+    assert await counts(subject, "a") == {"a": 2}
+
+
+async def test_a_permit_that_is_taken_back_is_free(subject: Subject) -> None:
+    await take(subject, PermitRequest("a", keys(1, 2), 2))
+    await subject.shard.end_permits(subject.queue, keys(1))
+    assert await take(subject, PermitRequest("a", keys(3, 4), 2)) == [PermitAnswer(1)]
+    assert await counts(subject, "a") == {"a": 2}
+
+
+async def test_the_permit_of_another_claim_stays(subject: Subject) -> None:
+    await take(subject, PermitRequest("a", keys(1), 2))
+    await take(subject, PermitRequest("a", keys(1, claim="worker:2"), 2))
+    assert await subject.shard.end_permits(subject.queue, keys(1)) == {}
+    assert await counts(subject, "a") == {"a": 1}
+    await subject.shard.end_permits(subject.queue, keys(1, claim="worker:2"))
+    assert await counts(subject, "a") == {}
+
+
+async def test_a_job_that_is_claimed_again_gives_its_permit_back_first(subject: Subject) -> None:
+    await take(subject, PermitRequest("a", keys(1), 1))
+    assert await take(subject, PermitRequest("a", keys(1, claim="worker:2"), 1)) == [PermitAnswer(1)]
+    assert await take(subject, PermitRequest("b", keys(1, claim="worker:3"), 1)) == [PermitAnswer(1)]
+    assert await counts(subject, "a", "b") == {"b": 1}
+
+
+async def test_a_smaller_limit_takes_no_permit_back(subject: Subject) -> None:
+    await take(subject, PermitRequest("a", keys(1, 2, 3), 3))
+    assert await take(subject, PermitRequest("a", keys(4), 1)) == [PermitAnswer(0)]
+    assert await counts(subject, "a") == {"a": 3}
+
+
+async def test_a_rate_gives_tokens_and_says_when_there_is_one_more(subject: Subject) -> None:
+    assert await take(subject, PermitRequest("a", keys(1, 2), per_second=10.0)) == [PermitAnswer(1, 100)]
+    subject.tick(40)
+    assert await take(subject, PermitRequest("a", keys(2), per_second=10.0)) == [PermitAnswer(0, 60)]
+    subject.tick(60)
+    assert await take(subject, PermitRequest("a", keys(2), per_second=10.0)) == [PermitAnswer(1)]
+    assert await counts(subject, "a") == {}, "without a maximum no permit is needed"
+
+
+async def test_what_the_maximum_forbids_costs_no_token(subject: Subject) -> None:
+    await take(subject, PermitRequest("a", keys(1), 1, 10.0))
+    subject.tick(1_000)
+    assert await take(subject, PermitRequest("a", keys(2, 3), 1, 10.0)) == [PermitAnswer(0)]
+    await subject.shard.end_permits(subject.queue, keys(1))
+    assert await take(subject, PermitRequest("a", keys(2, 3, 4, 5, 6, 7), 9, 10.0)) == [PermitAnswer(5, 100)]
+
+
+async def test_shards_that_wait_are_told_in_turn(subject: Subject) -> None:
+    shard = subject.shard
+    await take(subject, PermitRequest("a", keys(1, 2, 3), 3))
+    for shard_id in ("s2", "s3", "s2"):
+        assert await shard.await_permits(subject.queue, shard_id, {"a": 3}) == {"a": 0}
+    assert await shard.end_permits(subject.queue, keys(1)) == {"a": ["s2"]}
+    assert await shard.end_permits(subject.queue, keys(1)) == {}, "it was taken back before"
+    assert await shard.await_permits(subject.queue, "s4", {"a": 3, "b": 2}) == {"a": 1, "b": 2}
+    assert await shard.end_permits(subject.queue, keys(2, 3)) == {"a": ["s3", "s2"]}
+    assert await shard.await_permits(subject.queue, "s4", {"a": 0}) == {}
+    await take(subject, PermitRequest("a", keys(1, 2, 3), 3))
+    assert await shard.end_permits(subject.queue, keys(1, 2, 3)) == {"a": ["s3", "s2"]}
+
+
+async def test_permits_are_checked_when_their_time_comes(subject: Subject) -> None:
+    shard, queue = subject.shard, subject.queue
+    await take(subject, PermitRequest("a", keys(1, 2), 5))
+    assert await shard.due_permits(queue, 10, subject.now_ms, subject.now_ms + LONG_MS) == []
+    subject.tick(CHECK_MS)
+    await take(subject, PermitRequest("a", keys(3), 5))
+    (first,) = await shard.due_permits(queue, 1, subject.now_ms, subject.now_ms + LONG_MS)
+    (second,) = await shard.due_permits(queue, 10, subject.now_ms, subject.now_ms + LONG_MS)
+    assert sorted([first, second]) == [Permit("a", each) for each in keys(1, 2)]
+    assert await shard.due_permits(queue, 10, subject.now_ms, subject.now_ms + LONG_MS) == []
+    subject.tick(LONG_MS)
+    due = await shard.due_permits(queue, 10, subject.now_ms, subject.now_ms + LONG_MS)
+    assert sorted(due) == [Permit("a", each) for each in keys(1, 2, 3)]
+
+
+async def test_a_bucket_that_was_full_again_may_be_forgotten(subject: Subject) -> None:
+    await take(subject, PermitRequest("a", keys(1), per_second=10.0), PermitRequest("b", keys(2), per_second=0.01))
+    subject.tick(20_000)
+    await subject.shard.due_permits(subject.queue, 10, subject.now_ms, subject.now_ms)
+    slow, fast = (PermitRequest(group, keys(3, 4), per_second=rate) for group, rate in (("b", 0.01), ("a", 10.0)))
+    assert await take(subject, slow, fast) == [PermitAnswer(0, 80_000), PermitAnswer(1, 100)]
+
+
+async def test_a_queue_that_is_not_there_has_none(subject: Subject) -> None:
+    shard = subject.shard
+    for call in (
+        shard.take_permits("gone", [PermitRequest("a", keys(1), 1)], 0, subject.now_ms),
+        shard.end_permits("gone", keys(1)),
+        shard.await_permits("gone", "s1", {"a": 1}),
+        shard.read_permits("gone", ["s1:1"]),
+        shard.due_permits("gone", 1, 0, 0),
+        shard.count_permits("gone", ["a"]),
+        shard.put_rooms("gone", {"a": GroupRoom(0, 1)}, subject.now_ms),
+    ):
+        with pytest.raises(QueueNotFound):
+            await call
+
+
+async def test_permits_go_with_their_queue(subject: Subject) -> None:
+    await take(subject, PermitRequest("a", keys(1), 1, 0.1))
+    await grouped(subject, "a", 1)
+    await subject.shard.put_rooms(subject.queue, {"a": GroupRoom(0, subject.now_ms + LONG_MS)}, subject.now_ms)
+    name = GROUP_RULES_PREFIX + subject.queue
+    subject.tick(1)
+    gone = await version_above(subject, name, subject.queue)
+    entries = ConfigEntry(subject.queue, gone, "{}", gone), ConfigEntry(subject.queue, new_version(0, gone), "{}", gone)
+    assert await subject.shard.put_config(entries, subject.now_ms) == [True, True]
+    assert await counts(subject, "a") == {}
+    assert await take(subject, PermitRequest("a", keys(2), 1, 0.1)) == [PermitAnswer(1)]
+    await grouped(subject, "a", 1)
+    assert len(await claim(subject, 5)) == 1
+
+
+# -- where jobs are ----------------------------------------------------------------------------------------------------
+
+
+async def claim(subject: Subject, limit: int, most: int = 100, priorities: Sequence[int] = (1,)) -> list[DequeuedJob]:
+    return await subject.claim(limit=limit, priorities=priorities, most_of_group=most)
+
+
+async def put(subject: Subject, for_ms: int = LONG_MS, **rooms: int) -> list[str]:
+    until_ms = subject.now_ms + for_ms
+    found = {group: GroupRoom(jobs, until_ms) for group, jobs in rooms.items()}
+    return await subject.shard.put_rooms(subject.queue, found, subject.now_ms)
+
+
+async def test_a_claim_hands_out_no_more_of_a_group_than_the_highest_limit(subject: Subject) -> None:
+    await grouped(subject, "a", 10)
+    await grouped(subject, "b", 3)
+    jobs = await claim(subject, 10, most=2)
+    assert [job.group for job in jobs].count("a") == [job.group for job in jobs].count("b") == 2
+    assert groups_of(jobs) == {"a": 2, "b": 2}
+    assert groups_of(await claim(subject, 10, most=4)) == {"a": 4, "b": 1}
+
+
+async def test_the_most_of_a_group_counts_over_priorities(subject: Subject) -> None:
+    await grouped(subject, "a", 2, priority=1)
+    await grouped(subject, "a", 5, priority=2)
+    assert len(await claim(subject, 10, most=3, priorities=(1, 2))) == 3
+    assert len(await claim(subject, 10, most=9, priorities=(1, 2))) == 4
+
+
+async def test_groups_behind_many_that_are_at_their_limits_get_the_rest(subject: Subject) -> None:
+    for number in range(5):
+        await grouped(subject, f"g{number}", 3)
+    assert len(await claim(subject, 20, most=1)) == 5
+    assert len(await claim(subject, 20, most=2)) == 10
+
+
+async def test_a_group_without_room_is_passed_over_until_its_time(subject: Subject) -> None:
+    await grouped(subject, "a", 3)
+    await grouped(subject, "b", 1)
+    assert await put(subject, 1_000, a=0) == ["a"]
+    assert groups_of(await claim(subject, 10)) == {"b": 1}
+    assert list(await subject.shard.count_ready(subject.queue, (1,), 100, subject.now_ms)) == [0]
+    subject.tick(1_000)
+    assert list(await subject.shard.count_ready(subject.queue, (1,), 100, subject.now_ms)) == [3]
+    assert groups_of(await claim(subject, 10)) == {"a": 3}
+
+
+async def test_a_group_gets_as_many_as_it_has_room_for(subject: Subject) -> None:
+    await grouped(subject, "a", 9)
+    await put(subject, a=0)
+    assert await claim(subject, 10) == []
+    assert await put(subject, a=2) == ["a"]
+    assert len(await claim(subject, 1)) == 1
+    assert len(await claim(subject, 10)) == 1
+    assert await claim(subject, 10) == []
+    subject.tick(LONG_MS)
+    assert len(await claim(subject, 10)) == 7
+
+
+async def test_room_is_used_over_the_requests_of_one_call(subject: Subject) -> None:
+    await grouped(subject, "a", 9)
+    await put(subject, a=3)
+    requests = [
+        subject.request(limit=2, priorities=priorities, most_of_group=5) for priorities in ((1,), (1, 2), (1,))
+    ]
+    claims = await subject.shard.claim(subject.queue, requests, subject.now_ms)
+    assert [len(jobs) for jobs in claims] == [2, 1, 0]
+
+
+async def test_without_limits_no_room_counts(subject: Subject) -> None:
+    await grouped(subject, "a", 3)
+    await put(subject, a=1)
+    jobs = await claim(subject, 10, most=0)
+    assert (len(jobs), {job.group for job in jobs}) == (3, {""})
+
+
+async def test_a_group_that_was_held_back_comes_again_where_it_has_limits_no_more(subject: Subject) -> None:
+    await grouped(subject, "a", 3)
+    await put(subject, 1_000, a=0)
+    assert await claim(subject, 10) == []
+    subject.tick(1_000)
+    assert len(await claim(subject, 10, most=0)) == 3
+
+
+async def test_groups_without_jobs_get_no_room(subject: Subject) -> None:
+    await grouped(subject, "a", 1)
+    assert await put(subject, b=2, a=1) == ["a"]
+    await grouped(subject, "b", 5)
+    assert groups_of(await claim(subject, 10)) == {"a": 1, "b": 5}
+
+
+async def test_a_group_is_without_room_before_it_has_jobs(subject: Subject) -> None:
+    await grouped(subject, "other", 1)
+    assert await put(subject, a=0) == []
+    await grouped(subject, "a", 1)
+    assert groups_of(await claim(subject, 10)) == {"other": 1}
+
+
+async def test_requeued_jobs_are_found_when_room_comes(subject: Subject) -> None:
+    await grouped(subject, "a", 2)
+    jobs = await claim(subject, 2)
+    await put(subject, a=0)
+    claims = [ClaimKey(*key_of(job.descriptor), job.claim_descriptor) for job in jobs]
+    assert await subject.shard.requeue(subject.queue, claims, subject.now_ms) == 2
+    assert await claim(subject, 2) == []
+    assert await put(subject, a=1) == ["a"]
+    assert len(await claim(subject, 2)) == 1
+
+
+async def test_a_named_job_is_claimed_with_its_group(subject: Subject) -> None:
+    await grouped(subject, "a", 1)
+    (waiting,) = await subject.shard.peek(subject.queue, (1,), 1, 1_000, subject.now_ms)
+    request = subject.request(most_of_group=1)
+    (answer,) = await subject.shard.claim_listed(subject.queue, [key_of(waiting.descriptor)], request, subject.now_ms)
+    assert answer.job is not None and answer.job.group == "a"
