@@ -65,6 +65,7 @@ from pinlater.queues.breakers import BREAKERS_MS, Breakers
 from pinlater.queues.cluster_limits import PendingCounts
 from pinlater.queues.directory import QueueDirectory
 from pinlater.queues.file import QueueFile
+from pinlater.queues.group_limits import TICK_MS, GroupLimits
 from pinlater.queues.quota_balancer import QuotaBalancer
 from pinlater.redaction import SECRETS
 from pinlater.schedules.book import ScheduleBook
@@ -88,6 +89,7 @@ POLL_MS = 500
 CLOCKS_MS = 1_000
 TLS_MS = 1_000
 QUOTAS, QUOTAS_MS = "quotas", 200
+GROUP_LIMITS, GROUP_LIMITS_MS = "group_limits", TICK_MS
 BREAKERS = "circuit breakers"
 RULES_MS = 1_000
 TOKEN_USES_MS = 60_000
@@ -372,6 +374,7 @@ class ServerProcess:
             membership=self.membership,
             homes_change=self._homes_change,
             quotas=self._quotas,
+            group_limits=self.service.limits.groups,
             breakers=self.service.breakers,
             stats=self._stats,
             blocked_chains=self._blocked_chains,
@@ -441,6 +444,7 @@ def keep_up(
     membership: Membership,
     homes_change: HomesChange,
     quotas: QuotaBalancer,
+    group_limits: GroupLimits,
     breakers: Breakers,
     stats: StatsCollector,
     blocked_chains: BlockedChains,
@@ -452,9 +456,10 @@ def keep_up(
         membership.judge_clocks()
 
     def run_while_needed(_changed: str) -> None:
-        """What few clusters need costs the others nothing: a maximum in progress, and circuit breakers."""
+        """What few clusters need costs the others nothing: maxima in progress, limits of groups, circuit breakers."""
         for name, interval_ms, tick, is_needed in (
             (QUOTAS, QUOTAS_MS, quotas.tick, bool(queues.limited())),
+            (GROUP_LIMITS, GROUP_LIMITS_MS, group_limits.tick, bool(queues.group_limited)),
             (BREAKERS, BREAKERS_MS, breakers.tick, bool(queues.breaker_rules() or queues.breaker_records())),
         ):
             if is_needed and name not in periodic.names():

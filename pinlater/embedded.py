@@ -175,6 +175,8 @@ class EmbeddedServer:
             pass
         for queue in sorted(queues.limited()):
             await self._quotas.balance(queue)
+        if is_later:
+            await self._limits.groups.tick(lambda shard_id: True)
         if queues.breaker_rules() or queues.breaker_records():
             await self._service.breakers.tick(lambda shard_id: True)
         if is_later:

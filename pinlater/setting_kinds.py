@@ -217,7 +217,10 @@ class Rate:
 
     repeatable = False
     metavar = "RATE"
-    allowed = "0/s to 1000000/s, also as 30/m or 5/h"
+
+    def __init__(self, *, above_zero: bool = False) -> None:
+        self._above_zero = above_zero
+        self.allowed = f"{'more than ' if above_zero else ''}0/s to 1000000/s, also as 30/m or 5/h"
 
     def parse(self, value: object) -> float:
         if isinstance(value, int | float) and not isinstance(value, bool):
@@ -226,7 +229,7 @@ class Rate:
         if match is None:
             raise ValueError
         per_second = float(match[1]) / _RATE_S[match[2] or "s"]
-        if not 0 <= per_second <= 1_000_000:
+        if not 0 <= per_second <= 1_000_000 or (self._above_zero and not per_second):
             raise ValueError
         return per_second
 

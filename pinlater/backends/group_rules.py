@@ -3,11 +3,12 @@
 The configuration entry `@groups/QUEUE` has those of a queue, as JSON, and lies on every shard like the entries of
 queues. It is the one entry whose text a store reads: its claims go by it.
 
-    {"groups": {"acme": {"weight": "3"}}, "patterns": [["trial-*", {"weight": "2"}]]}
+    {"groups": {"acme": {"weight": "3"}}, "patterns": [["trial-*", {"weight": "2"}]], "home": "s1"}
 
 Values are written as those of a queue's settings are (queues/settings.py). In a pattern `*` stands for any text. What
 stands under a group's own name takes precedence; else the first pattern that fits counts. Only names can be paused: so
-the change of one rule touches one group, however many there are.
+the change of one rule touches one group, however many there are. The home is the shard where the permits of the queue
+are (permit_store.py), once it needs some. Stores do not read it, and not the limits either.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """Permits of groups in a store: how many jobs of a group may be in progress over all shards, and how fast they come.
 
 A job of a group with a limit is handed out in two steps. Its shard puts it under a claim, and then the claim needs a
-*permit* of the queue's home, one of the shards, which counts the permits of each group and has its token bucket. A claim
-without a permit goes back, and nobody has seen it. So a limit over many shards is exact: a permit names its claim, and
-is taken back once the claim has ended.
+*permit* of the queue's home, one of the shards, which counts the permits of each group and has its token bucket. A
+claim without a permit goes back, and nobody has seen it. So a limit over many shards is exact: a permit names its
+claim, and is taken back once the claim has ended.
 
 Where a claim got no permit its shard is told: it has no *room* for the group, and hands out none of its jobs for a
 while. Then the shard waits at the home. When a permit is taken back, the shard that has waited longest is told to have
-room for one, and goes to the end of those that wait. Room and waiting only save work: where they are lost or wrong, the
-room ends by itself, and a claim asks the home again.
+room for one job, and goes to the end of those that wait. Room and waiting only save work: where they are lost or wrong,
+the room ends by itself, and a claim asks the home again.
 
 A claim ends on its shard, and a process may stop before the home learns of it. Each permit has a time at which it is to
 be checked: whoever does that asks the shard of the claim.
@@ -26,6 +26,11 @@ from typing import NamedTuple
 from pinlater.backends.operations import StorePart, operation
 
 
+def holder_of(shard_id: str, job_id: int) -> str:
+    """The name of a job, which has one permit at most."""
+    return f"{shard_id}:{job_id}"
+
+
 class PermitKey(NamedTuple):
     """A job under a claim, on its shard."""
 
@@ -36,8 +41,7 @@ class PermitKey(NamedTuple):
 
     @property
     def holder(self) -> str:
-        """The job: it has one permit at most."""
-        return f"{self.shard_id}:{self.id}"
+        return holder_of(self.shard_id, self.id)
 
     @classmethod
     def of_holder(cls, holder: str, priority: int, claim_descriptor: str) -> PermitKey:
@@ -72,6 +76,15 @@ class Permit(NamedTuple):
     key: PermitKey
 
 
+class FreedPermits(NamedTuple):
+    """How many permits of a group were taken back, and the shards that wait for some, those first that have waited
+    longest. So many of the first wait behind the others from now on.
+    """
+
+    permits: int
+    waiting: Sequence[str]
+
+
 class GroupRoom(NamedTuple):
     """Until that time claims hand out so many jobs of a group, and no more."""
 
@@ -93,9 +106,9 @@ class PermitStore(StorePart):
         """
 
     @operation()
-    async def end_permits(self, queue: str, keys: Sequence[PermitKey]) -> dict[str, list[str]]:
-        """Take back the permits of these claims; what is under another claim stays. By group the shards that wait for
-        permits, one for each that was taken back, those that have waited longest first.
+    async def end_permits(self, queue: str, keys: Sequence[PermitKey]) -> dict[str, FreedPermits]:
+        """Take back the permits of these claims; what is under another claim stays. By group, of those for which some
+        shard waits.
         """
 
     @operation()
@@ -106,7 +119,7 @@ class PermitStore(StorePart):
 
     @operation(reads=True)
     async def read_permits(self, queue: str, holders: Sequence[str]) -> list[Permit]:
-        """The permits of these jobs (PermitKey.holder), of those that have one."""
+        """The permits of these jobs (holder_of), of those that have one."""
 
     @operation()
     async def due_permits(self, queue: str, limit: int, now_ms: int, next_check_ms: int) -> list[Permit]:
@@ -124,5 +137,5 @@ class PermitStore(StorePart):
     async def put_rooms(self, queue: str, rooms: Mapping[str, GroupRoom], now_ms: int) -> list[str]:
         """What claims whose requests have `most_of_group` keep to from now on; a group has had no bound before, or the
         one that was put last. Those of the groups that have jobs which are due: others that were to have room for jobs
-        have no bound from now on.
+        have no bound from now on. Who waits for jobs is notified of those that there is room for.
         """

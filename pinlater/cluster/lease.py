@@ -50,9 +50,12 @@ BREAKERS = "breakers"
 REPLACE_RULES = "replace_rules"
 """Successors of running jobs, and the bound of what replacements may postpone."""
 
+GROUP_LIMITS = "group_limits"
+"""Groups with limits of their own."""
+
 KNOWS = (
     *(DASHED_NAMES, KEYS, FLOWS, BOTH_PASSES, REPLAYED_JOBS, TAGS, FLOW_RETRIES),
-    *(GROUPS, BREAKERS, REPLACE_RULES),
+    *(GROUPS, GROUP_LIMITS, BREAKERS, REPLACE_RULES),
 )
 """What earlier versions take for a mistake: nobody begins with it before every live process says that it knows it.
 

@@ -20,7 +20,7 @@ import structlog
 
 from pinlater.backends.base import ConfigEntry
 from pinlater.clock import Clock
-from pinlater.cluster.lease import GROUPS, KEYS, REPLACE_RULES, TAGS
+from pinlater.cluster.lease import GROUP_LIMITS, GROUPS, KEYS, REPLACE_RULES, TAGS
 from pinlater.errors import (
     GroupsNotYet,
     HomeMoving,
@@ -96,6 +96,9 @@ class ClusterHomes:
 
     def check_groups(self) -> None:
         self._check(GROUPS, "groups", GroupsNotYet)
+
+    def check_group_limits(self) -> None:
+        self._check(GROUP_LIMITS, "limits of groups", GroupsNotYet)
 
     def check_replace_rules(self) -> None:
         self._check(REPLACE_RULES, "replaceRunning or replaceWithinMillis", ReplaceRulesNotYet)

@@ -195,8 +195,8 @@ class Cancelled(dict[str, CancelOutcome]):
 class DequeuedJob:
     """A job as handed to a worker, with what it needs for fencing and for its metrics.
 
-    `claim_descriptor` is "" and `claim_expires_at_ms` 0 for a dry run, which claims nothing. `group` is known only where
-    the groups of its queue have limits, and is not on the wire.
+    `claim_descriptor` is "" and `claim_expires_at_ms` 0 for a dry run, which claims nothing. `group` is known only
+    where the groups of its queue have limits, and is not on the wire.
     """
 
     descriptor: str

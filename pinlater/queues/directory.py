@@ -26,7 +26,7 @@ from pinlater.queues.breaker_record import BREAKER_PREFIX, OpenBreaker, read_ope
 from pinlater.queues.breaker_rule import BreakerRule
 from pinlater.queues.changes import Author, Update, ValidationContext, entry_text
 from pinlater.queues.file import QueueFile
-from pinlater.queues.group_rules_book import GroupRulesBook
+from pinlater.queues.group_rules_book import GroupLimit, GroupRulesBook
 from pinlater.queues.layers import DEFAULTS, DerivedSettings, Layers, queue_view, texts_of
 from pinlater.queues.owned_entries import OwnedEntries, owner_of, with_owner
 from pinlater.queues.replication import KEEP_TOMBSTONES_MS, ConfigReplicator
@@ -84,6 +84,8 @@ class QueueDirectory:
         """The dead-letter queues that are not there, and how many queues have each, as it was logged last."""
         self.flow_queues: Set[str] = frozenset()
         """The queues into which items of flows come."""
+        self.group_limited: Set[str] = frozenset()
+        """The queues whose groups have limits."""
         self._items_since_ms: dict[str, int] = {}
         self.open_breakers: Mapping[str, OpenBreaker] = {}
         """The queues that are paused since their circuit breakers are open."""
@@ -163,6 +165,11 @@ class QueueDirectory:
         entry, record = self.entries.latest.get(queue), self.entries.latest.get(BREAKER_PREFIX + queue)
         versions = ("" if entry is None else entry.deleted_version, "" if record is None else record.deleted_version)
         return max(version_ms(version) if version else 0 for version in versions)
+
+    def limit_of_groups(self, queue: str) -> GroupLimit:
+        """What counts for each group of a queue of which nothing else is said."""
+        settings = self.settings(queue)
+        return GroupLimit(settings.group_concurrency, settings.group_rate)
 
     def any_group_paused(self, queue: str) -> bool:
         return self.group_rules.any_paused(queue)
@@ -258,6 +265,11 @@ class QueueDirectory:
     async def clear_group_rules(self, name: str, who: str) -> ChangeResult:
         """Take back the settings of all groups of a queue. QueueNotFound, NoHealthyShards."""
         return await self._apply(GROUP_RULES_PREFIX + name, self.group_rules.clear(name), who)
+
+    async def move_permits(self, name: str, before_id: str, shard_id: str) -> ChangeResult:
+        """From now on the permits of a queue's groups are on that shard. QueueNotFound, NoHealthyShards."""
+        update = self.group_rules.move_home(name, before_id, shard_id)
+        return await self._apply(GROUP_RULES_PREFIX + name, update, "")
 
     async def take_items(self, name: str, who: str, owner: str = "") -> ChangeResult:
         """From now on items of flows may come into a queue; one that is not there is made, and keeps no jobs that
@@ -463,7 +475,12 @@ class QueueDirectory:
         before, default_before = self._overrides, self._defaults
         self._defaults = self._unpaused(self._layers.defaults())
         found = dict.fromkeys(self._breakers, self._defaults) | self._layers.overrides(self._names)
-        self._overrides = {name: self._in_effect(name, each) for name, each in found.items()}
+        with_limits = self.group_rules.with_limits() & self._names
+        found |= dict.fromkeys(with_limits - found.keys(), self._defaults)
+        self._overrides = {
+            name: self._in_effect(name, _limits_groups(each, name in with_limits)) for name, each in found.items()
+        }
+        self._defaults = _limits_groups(self._defaults, any_named=False)
         self.open_breakers = {
             name: opened
             for name, opened in self._breakers.items()
@@ -474,6 +491,7 @@ class QueueDirectory:
             entry = self.entries.latest.get(name)
             self._items_since_ms[name] = version_ms(entry.version) if entry is not None else 0
         self.flow_queues = self._derived.flow_queues
+        self.group_limited = self._derived.group_limited
         self._targets_changed = True
         paused = [each for each in (self._defaults, *self._overrides.values()) if each.paused]
         self._pause_ends_ms = min((each.paused_until_ms or MAX_TIME_MS for each in paused), default=MAX_TIME_MS)
@@ -492,6 +510,12 @@ class QueueDirectory:
         for member in self.members.all:
             entry = self.entries.latest.get(SHARD_PREFIX + member.shard.shard_id)
             member.ordered_dequeue_only = entry is not None and is_dequeue_only(entry)
+
+
+def _limits_groups(settings: QueueSettings, any_named: bool) -> QueueSettings:
+    """The settings, with the word whether some group has a limit."""
+    limits = any_named or settings.group_concurrency is not None or settings.group_rate is not None
+    return settings if settings.limits_groups == limits else replace(settings, limits_groups=limits)
 
 
 def _require_read(before: ConfigEntry | None, unread: Sequence[ShardHandle]) -> None:

@@ -205,6 +205,11 @@ class DerivedSettings:
         return frozenset(name for name in self._names if self._settings(name).flow_items)
 
     @cached_property
+    def group_limited(self) -> Set[str]:
+        """Whose groups have limits."""
+        return frozenset(name for name in self._names if self._settings(name).limits_groups)
+
+    @cached_property
     def limited(self) -> Set[str]:
         """The queues that have a maximum of jobs in progress."""
         return frozenset(name for name in self._names if self._settings(name).max_in_progress is not None)

@@ -129,6 +129,16 @@ class QueueSettings(PauseSettings):
         None,
         "The circuit breaker: it pauses the queue when that share of attempts failed, and tries one job now and then.",
     )
+    group_concurrency: int | None = _row(
+        OrNone(Integer(1, 1_000_000)),
+        None,
+        "The most jobs of each group in progress, over the whole cluster ([fairness.md](fairness.md#limits)).",
+    )
+    group_rate: float | None = _row(
+        OrNone(Rate(above_zero=True)),
+        None,
+        "The most jobs of each group handed out, over the whole cluster: 50/s, 30/m, none.",
+    )
     flows_by_group: bool = _row(
         Flag(),
         False,
@@ -148,6 +158,8 @@ class QueueSettings(PauseSettings):
         "and dead_letter_queue do not apply.",
         by_server=True,
     )
+    limits_groups: bool = False
+    """No setting: whether some group of the queue has a limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,12 +169,19 @@ class GroupSettings(PauseSettings):
     weight: int = _row(
         Integer(1, MAX_WEIGHT), 1, "Its share of the hand-outs, in proportion to the weights of other groups."
     )
+    concurrency: int | None = _row(
+        OrNone(Integer(1, 1_000_000)), None, "The most of its jobs in progress; unset: the queue's group_concurrency."
+    )
+    rate: float | None = _row(
+        OrNone(Rate(above_zero=True)), None, "The most of its jobs handed out; unset: the queue's group_rate."
+    )
 
 
 def _table(settings: type[PauseSettings]) -> dict[str, QueueSetting]:
     rows = (
         QueueSetting(each.name, each.metadata["kind"], each.metadata["help"], each.metadata["by_server"])
         for each in fields(settings)
+        if each.metadata
     )
     return {row.name: row for row in rows}
 

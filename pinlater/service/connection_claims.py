@@ -271,6 +271,7 @@ class DisconnectReaper:
         self._metrics = context.metrics
         self._requeuer = requeuer
         self._events = context.events
+        self._group_limits = context.limits.groups
         self._flows = context.features.flows
 
     async def release(self, claims: Sequence[BoundClaim]) -> None:
@@ -314,6 +315,7 @@ class DisconnectReaper:
                 message = error.message
             else:
                 self._released(queue, shard_id, released)
+                self._group_limits.may_have_ended(queue, shard_id, [claim.id for claim in claims])
                 return
             if attempt < TRIES - 1:
                 await asyncio.sleep(FIRST_PAUSE_S * 2**attempt)

@@ -16,6 +16,7 @@ from pinlater.model import (
     GroupView,
     RequestContext,
 )
+from pinlater.queues.group_rules_book import LIMITS
 from pinlater.service import validation
 from pinlater.service.admin_password import Operator
 from pinlater.service.audit import PROTECTED
@@ -54,6 +55,8 @@ class GroupAdmin:
         if len(set) + len(unset) > MAX_CHANGES:
             raise RequestInvalid.of("the number of settings", len(set) + len(unset), f"at most {MAX_CHANGES}")
         self._router.keys.homes.check_groups()
+        if set.keys() & LIMITS:
+            self._router.keys.homes.check_group_limits()
         members = self._router.members.all
         if not any(member.shard.has_groups for member in members):
             raise GroupsNotSupported.of_shard(members[0].shard.shard_id)
@@ -133,7 +136,7 @@ class GroupAdmin:
         return None if isinstance(outcome, PinLaterError) else outcome
 
     def _view(self, queue: str, name: str, counts: GroupCounts | None) -> GroupView:
-        settings = self._book.settings(queue, name)
+        settings = self._book.settings(queue, name, self._queues.limit_of_groups(queue))
         return GroupView(name, settings) if counts is None else GroupView(name, settings, *counts)
 
     async def _counts(self, queue: str, first: str, limit: int) -> tuple[dict[str, GroupCounts], list[str]]:

@@ -76,7 +76,7 @@ class HoldReasons:
         self._router = context.router
         self._clock = context.clock
         self._queues = context.queues
-        self._probes = context.limits.probes
+        self._probes, self._groups = context.limits.probes, context.limits.groups
         self._validator = context.validator
         self._facts = facts
 
@@ -137,6 +137,8 @@ class HoldReasons:
             most = settings.max_in_progress
             text = f"Its queue has reached its maximum of {most:,} job{'' if most == 1 else 's'} in progress."
             return JobHold(descriptor, HoldReason.MAX_IN_PROGRESS, text)
+        if info.group and (hold := await self._of_group(descriptor, queue, info.group)) is not None:
+            return hold
         takers = await self._takers(queue)
         per_second = settings.max_jobs_per_second
         is_slow = per_second is not None and per_second < _SLOW_PER_SECOND
@@ -157,6 +159,21 @@ class HoldReasons:
             return JobHold(descriptor, HoldReason.RATE_LIMITED, text, until_ms=until_ms, jobs_before=before)
         text = f"{line[0].upper()}{line[1:]} of its queue{takers.text}.{aged}"
         return JobHold(descriptor, HoldReason.IN_LINE, text, jobs_before=before)
+
+    async def _of_group(self, descriptor: str, queue: str, group: str) -> JobHold | None:
+        """Whether its group has reached a maximum in progress. At its rate it is seldom for long."""
+        if queue not in self._queues.group_limited:
+            return None
+        if self._groups.is_uncounted(queue):
+            text = f"The limits of its group {group!r} cannot be counted: {self._groups.home_text(queue)}."
+            return JobHold(descriptor, HoldReason.MAX_IN_PROGRESS, text)
+        limit = self._groups.limit(queue, group)
+        running = (await self._groups.running(queue, [group])).get(group, 0)
+        if limit.concurrency is None or running < limit.concurrency:
+            return None
+        most = limit.concurrency
+        text = f"Its group {group!r} has reached its maximum of {most:,} job{'' if most == 1 else 's'} in progress."
+        return JobHold(descriptor, HoldReason.MAX_IN_PROGRESS, text)
 
     async def _is_at_maximum(self, queue: str, settings: QueueSettings, now_ms: int) -> bool:
         most = settings.max_in_progress

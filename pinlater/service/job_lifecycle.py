@@ -93,7 +93,7 @@ class JobLifecycle:
         self._validator = context.validator
         self._parser = context.parser
         self._queues = context.queues
-        self._probes = context.limits.probes
+        self._probes, self._group_limits = context.limits.probes, context.limits.groups
         self._pending = context.pending
         self._metrics = context.metrics
         self._long_polls = long_polls
@@ -293,6 +293,8 @@ class JobLifecycle:
                 self._end_waits.acked(queue, shard_id, acks, results)
             if queue in self._queues.open_breakers:
                 self._probes.acked(queue, shard_id, acks, results)
+            if queue in self._queues.group_limited:
+                self._group_limits.acked(queue, shard_id, acks, results)
             if acks.has_failures:
                 self._long_polls.jobs_ready(queue, *requeue_times(acks, results, prepared.now_ms), shard_id)
         if carried_out:
@@ -417,6 +419,7 @@ class JobLifecycle:
             if moved:
                 self._events.ready_at(queue, moved, now_ms)
                 self._events.freed(queue)
+                self._group_limits.may_have_ended(queue, shard_id, [each.id for each in requests])
 
 
 async def apart(

@@ -17,6 +17,7 @@ MAX_CHANGES = 100
 """Settings in one command; there are fewer."""
 
 _BREAKER, _FLOWS_BY_GROUP = "pause_on_failures", "flows_by_group"
+_GROUP_LIMITS = ("group_concurrency", "group_rate")
 
 
 class QueueAdmin:
@@ -68,6 +69,9 @@ class QueueAdmin:
             self._breakers.check()
         if set.get(_FLOWS_BY_GROUP, "false") != "false":
             self._keys.check_groups()
+        if any(set.get(each, "none") != "none" for each in _GROUP_LIMITS):
+            self._keys.check_groups()
+            self._keys.homes.check_group_limits()
         made = await self._queues.change(name, set, unset, create, operator.who, operator.owner)
         resumes = name != DEFAULTS and ("paused" in unset or set.get("paused") == "false")
         if (resumes and await self._breakers.reset(name, operator.who)) or made.is_new:

@@ -1,5 +1,7 @@
 """The limits that the settings of a queue put on its dequeues: a pause, a rate, a maximum in progress.
 
+Limits of its groups are kept by pinlater.queues.group_limits, behind each claim.
+
 A rate is counted by `pinlater.queues.cluster_limits.RateLimiter`, whose tokens `QueueLimits.claim` takes before a claim
 and refunds where it brought less. A queue that its circuit breaker has paused hands out one job now and then, for which
 `QueueLimits.claim` takes the slot of the breaker's probe.
@@ -14,15 +16,22 @@ from typing import NamedTuple
 from pinlater.backends.base import ClaimRequest, JobKey
 from pinlater.background_tasks import BackgroundTasks
 from pinlater.clock import Clock
-from pinlater.errors import DequeueRateLimited
+from pinlater.errors import DequeueRateLimited, PinLaterError
 from pinlater.metrics import Metrics
 from pinlater.model import ClaimAnswer, ClaimOutcome, DequeuedJob, parse_descriptor
 from pinlater.queues.breaker_probes import BreakerProbes, Probe
 from pinlater.queues.cluster_limits import RateLimiter
 from pinlater.queues.directory import QueueDirectory
+from pinlater.queues.group_limits import GroupLimits
 from pinlater.queues.settings import PauseSettings, QueueSettings
 from pinlater.schedule import utc_text
+from pinlater.service.descriptors import ClaimTokens
+from pinlater.service.job_events import JobEvents
 from pinlater.shards.router import Router
+
+_FURTHER_CLAIMS = 5
+"""The most claims for one answer. Behind one whose jobs are refused the next finds others, since their groups are held.
+"""
 
 
 class Throttle(NamedTuple):
@@ -61,18 +70,29 @@ class Claimed(NamedTuple):
 class QueueLimits:
     """The limits of all queues on the way from the shards to those who dequeue."""
 
-    def __init__(self, router: Router, clock: Clock, queues: QueueDirectory, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        router: Router,
+        clock: Clock,
+        queues: QueueDirectory,
+        metrics: Metrics,
+        claims: ClaimTokens,
+        events: JobEvents,
+    ) -> None:
         self._router = router
         self._clock = clock
         self._queues = queues
         self._metrics = metrics
+        self._claims = claims
+        self.groups = GroupLimits(router, queues, clock, events.ready)
         self.probes = BreakerProbes(router.members, queues, clock)
         self._rate = RateLimiter(router.members, router.members.clock)
         self._returning = BackgroundTasks()
 
     async def drain(self) -> None:
-        """Wait until the tokens on their way back to their buckets are there."""
+        """Wait until the tokens and permits on their way back are there."""
         await self._returning.drain()
+        await self.groups.drain()
 
     def of(self, queue: str) -> QueueSettings | None:
         """The settings of a queue that limit its dequeues; None: nothing does."""
@@ -136,8 +156,7 @@ class QueueLimits:
         kept = _cut(requests, granted)
         got = 0
         try:
-            now_ms = self._clock.now_ms()
-            jobs = await self._router.claim(queue, kept, now_ms, coverage=coverage, enforce_quota=enforce_quota)
+            jobs = await self._claim(queue, settings, kept, coverage)
             got = sum(map(len, jobs))
         finally:
             self.refund_tokens(queue, granted - got)
@@ -147,6 +166,47 @@ class QueueLimits:
         if granted < wanted:
             return Claimed(jobs, Throttle(queue, per_second, retry_after_ms))
         return Claimed(jobs, Throttle(queue, None) if enforce_quota and got < wanted else None)
+
+    async def _claim(
+        self, queue: str, settings: QueueSettings, requests: Sequence[ClaimRequest], coverage: float
+    ) -> list[list[DequeuedJob]]:
+        """The jobs of a claim; where groups have limits, those that may be handed out, and others for the rest."""
+        enforce_quota = settings.max_in_progress is not None
+        if not settings.limits_groups:
+            return await self._router.claim(
+                queue, requests, self._clock.now_ms(), coverage=coverage, enforce_quota=enforce_quota
+            )
+        most = self.groups.most_at_once(queue)
+        wanted = [replace(request, most_of_group=most) for request in requests]
+        jobs: list[list[DequeuedJob]] = [[] for _ in requests]
+        places: Sequence[int] = range(len(requests))
+        for _ in range(_FURTHER_CLAIMS):
+            try:
+                found = await self._router.claim(
+                    queue, wanted, self._clock.now_ms(), coverage=coverage, enforce_quota=enforce_quota
+                )
+                refused = await self.groups.admit(queue, found)
+            except PinLaterError:
+                if any(jobs):
+                    break  # what there is already is an answer
+                raise
+            except BaseException:
+                self._returning.start(self.groups.give_back(queue, [job for each in jobs for job in each]))
+                raise
+            for place, more in zip(places, found, strict=False):
+                jobs[place] += more
+            if not refused or len(found) < len(wanted):
+                break
+            left = [(place, *_left(requests[place], jobs[place])) for place in places]
+            places = [place for place, limit, room in left if limit > 0 and room > 0]
+            wanted = [
+                replace(self._claims.renew(requests[place]), limit=limit, max_bytes=room, most_of_group=most)
+                for place, limit, room in left
+                if place in places
+            ]
+            if not wanted:
+                break
+        return jobs
 
     # -- while a circuit breaker is open -------------------------------------------------------------------------------
 
@@ -224,6 +284,8 @@ class QueueLimits:
             return ClaimOutcome.LIMITED, None
         enforce_quota = settings.max_in_progress is not None
         now_ms = self._clock.now_ms()
+        if settings.limits_groups:
+            request = replace(request, most_of_group=self.groups.most_at_once(queue))
         answer: ClaimAnswer | None = None
         try:
             (answers,) = await self._router.call_by_shard(
@@ -235,6 +297,9 @@ class QueueLimits:
                 ]
             )
             answer = answers[0] if answers else None
+            claimed = None if answer is None else answer.job
+            if claimed is not None and settings.limits_groups and await self.groups.admit(queue, [[claimed]]):
+                answer = ClaimAnswer(ClaimOutcome.LIMITED)
         finally:
             if answer is None or answer.job is None:
                 self.refund_tokens(queue, 1)
@@ -249,7 +314,17 @@ class QueueLimits:
 
 def is_limited(settings: QueueSettings) -> bool:
     """Whether anything keeps jobs of the queue from being handed out as they are asked for."""
-    return settings.max_jobs_per_second is not None or settings.max_in_progress is not None or settings.paused
+    return (
+        settings.max_jobs_per_second is not None
+        or settings.max_in_progress is not None
+        or settings.paused
+        or settings.limits_groups
+    )
+
+
+def _left(request: ClaimRequest, jobs: Sequence[DequeuedJob]) -> tuple[int, int]:
+    """How many jobs, and bytes of their bodies, a request may get beside these."""
+    return request.limit - len(jobs), request.max_bytes - sum([len(job.body) for job in jobs])
 
 
 def _cut(requests: Sequence[ClaimRequest], jobs: int) -> list[ClaimRequest]:

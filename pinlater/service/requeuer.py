@@ -50,6 +50,8 @@ class Requeuer:
             back = await self._router.requeue(queue, shard_id, claimed, self._clock.now_ms())
             self._metrics.add(back, "jobs_given_back", queue)
             self._limits.refund_tokens(queue, back)
+            refs = [parse_descriptor(job.descriptor) for job in claimed]
+            self._limits.groups.may_have_ended(queue, shard_id, [ref.id for ref in refs if ref is not None])
             self._events.ready(queue, back, (), shard_id)
 
     async def requeue_undelivered(self, jobs: Sequence[Unreceived]) -> None:
@@ -67,6 +69,8 @@ class Requeuer:
                     self._metrics.add(back, "jobs_undelivered", queue)
                     _log.info("jobs_undelivered", queue=queue, shard=shard_id, jobs=back)
                     self._limits.refund_tokens(queue, back)
+                    some = claims[start : start + CLAIMS_PER_CALL]
+                    self._limits.groups.may_have_ended(queue, shard_id, [claim.id for claim in some])
                     self._events.ready(queue, back, (), shard_id)
                     self._events.freed(queue)
 

@@ -128,14 +128,14 @@ class Service(FlowApi, BodyApi, FoundJobsApi, GroupsApi, HoldsApi, UsageApi, Tok
         self._workers = workers
         self._validator = validator = Validator(settings)
         self._pending = pending = pending or PendingCounts(router.members, queues, clock, validator.priorities)
-        self.limits = limits = QueueLimits(router, clock, queues, metrics)
+        self.events = events = events or JobEvents()
+        self.limits = limits = QueueLimits(router, clock, queues, metrics, claims, events)
         self._audit = audit = Audit(router.members, clock, claims.server)
         note, unaware = partial(audit.write, BREAKER, part=OPEN), partial(features.unaware_of, BREAKERS)
         self.breakers = breakers = Breakers(
             limits.probes, router.members, queues, clock, metrics, claims.process, note, unaware
         )
         self.admin_password = admin = AdminPassword(settings.admin_password_hash, audit)
-        self.events = events = events or JobEvents()
         self._context = context = ServiceContext(
             router,
             clock,

@@ -4,8 +4,9 @@ Who changes lines or turns of a priority has locked its virtual time first, behi
 lock and skips jobs that are locked, so it waits for nobody who waits for it. A queue has a virtual time once a job with
 a group came in; before, none of this is looked at.
 
-A group that is paused, or has no room (permit_store.py), is held back by the first claim that comes to it: then no claim
-passes over it. It waits for its turn again from the end of that time on, or from the change of its rule or its room.
+A group that is paused, or has no room (permit_store.py), is held back by the first claim that comes to it: then no
+claim passes over it. It waits for its turn again from the end of that time on, or from the change of its rule or its
+room.
 """
 
 from __future__ import annotations
@@ -450,7 +451,13 @@ def _free_held(
 
 
 def wait_again(
-    session: Session, queue_id: int, priority: int, rules: GroupRules, time: float, groups: Collection[bytes], now_ms: int
+    session: Session,
+    queue_id: int,
+    priority: int,
+    rules: GroupRules,
+    time: float,
+    groups: Collection[bytes],
+    now_ms: int,
 ) -> None:
     """Those of the groups that are held back, but not since they are paused, have their next turns as `_free_held`
     says.

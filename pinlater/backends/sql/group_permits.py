@@ -1,7 +1,7 @@
 """Permits of groups in SQL (see permit_store.py).
 
-The permits of a queue are changed under a lock, that of the row without a name among those of its groups. Another row is
-there for a group while it has a token bucket that is not full, or shards wait for its permits.
+The permits of a queue are changed under a lock, that of the row without a name among those of its groups. Another row
+is there for a group while it has a token bucket that is not full, or shards wait for its permits.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from pinlater.backends.permit_store import GroupRoom, Permit, PermitAnswer, PermitKey, PermitRequest
+from pinlater.backends.permit_store import FreedPermits, GroupRoom, Permit, PermitAnswer, PermitKey, PermitRequest
+from pinlater.backends.sql.chains import Freed
 from pinlater.backends.sql.group_lines import Turns, first_in_lines, rules_of, wait_again
 from pinlater.backends.sql.session import Row, Session
 from pinlater.backends.token_bucket import BucketLevel, capacity_of, take
@@ -94,7 +95,7 @@ def take_permits(
     return answers
 
 
-def end_permits(session: Session, queue: str, keys: Sequence[PermitKey]) -> dict[str, list[str]]:
+def end_permits(session: Session, queue: str, keys: Sequence[PermitKey]) -> dict[str, FreedPermits]:
     queue_id = _locked(session, queue)
     by_holder = {key.holder.encode(): key for key in keys}
     ended: dict[bytes, list[bytes]] = {}
@@ -102,16 +103,16 @@ def end_permits(session: Session, queue: str, keys: Sequence[PermitKey]) -> dict
         if claim_descriptor == by_holder[bytes(holder)].claim_descriptor:
             ended.setdefault(bytes(group), []).append(bytes(holder))
     session.run_in("remove_permits", (queue_id,), [each for holders in ended.values() for each in holders])
-    told: dict[str, list[str]] = {}
+    freed: dict[str, FreedPermits] = {}
     changed: list[Row] = []
     for group, state in sorted(_states(session, queue_id, ended.keys()).items()):
         if state.waiting:
-            first = state.waiting[: len(ended[group])]
-            told[group.decode()] = list(first)
-            moved = state._replace(waiting=state.waiting[len(first) :] + first)
+            permits = len(ended[group])
+            freed[group.decode()] = FreedPermits(permits, list(state.waiting))
+            moved = state._replace(waiting=state.waiting[permits:] + state.waiting[:permits])
             changed.append(moved.row(queue_id, group))
     session.put("put_permit_groups", changed)
-    return told
+    return freed
 
 
 def await_permits(session: Session, queue: str, shard_id: str, groups: Mapping[str, int]) -> dict[str, int]:
@@ -154,7 +155,7 @@ def count_permits(session: Session, queue: str, groups: Sequence[str]) -> dict[s
     return {group.decode(): count for group, count in counts.items() if count}
 
 
-def put_rooms(session: Session, queue: str, rooms: Mapping[str, GroupRoom], now_ms: int) -> list[str]:
+def put_rooms(session: Session, freed: Freed, queue: str, rooms: Mapping[str, GroupRoom], now_ms: int) -> list[str]:
     queue_id, rules_version = session.queue_with_groups(queue)
     if rules_version is None:
         return []
@@ -172,6 +173,10 @@ def put_rooms(session: Session, queue: str, rooms: Mapping[str, GroupRoom], now_
     past = [bytes(group) for (group,) in session.rows("past_rooms", (queue_id, now_ms, _FORGOTTEN_AT_ONCE))]
     gone = names.keys() - {group for _, group, *_ in kept}
     session.run_in("remove_rooms", (queue_id,), gone.union(past) - with_jobs)
+    jobs = sum(names[group].jobs for group in with_jobs)
+    if jobs:
+        session.note_freed(queue_id)
+        freed[queue] = [now_ms] * jobs
     return sorted(group.decode() for group in with_jobs)
 
 

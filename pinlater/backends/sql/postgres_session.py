@@ -103,6 +103,9 @@ class PostgresSession(Session):
         for queue_id, run_after_ms in self._earliest_ms.items():
             self._marks.pending_again(queue_id, run_after_ms)
 
+    def note_freed(self, queue_id: int) -> None:
+        self.freed.add(queue_id)
+
     def _note_pending(self, queue_id: int, run_after_ms: int = 0) -> None:
         if self._marks:
             self._earliest_ms[queue_id] = min(run_after_ms, self._earliest_ms.get(queue_id, run_after_ms))

@@ -216,7 +216,9 @@ def claim(
         _put_under_claims(session, served, batches, from_ms, own_ms)
         handed_out += _hand_out(session, queue, served, batches, from_ms, own_ms)
         if most and turns is not None:
-            for row, job in zip(chain.from_iterable(batches), chain.from_iterable(handed_out[-len(served) :]), strict=True):
+            for row, job in zip(
+                chain.from_iterable(batches), chain.from_iterable(handed_out[-len(served) :]), strict=True
+            ):
                 job.group = turns.group_of(row[0])
         if sum(row[BODY_BYTES] for batch in batches for row in batch) >= SLICE_BYTES:
             break
@@ -429,8 +431,8 @@ def claim_listed(
     (handed_out,) = _hand_out(session, queue, [request], batches, from_ms, own_ms)
     if request.most_of_group:
         groups = _groups_of(session, {row[0]: row for row in batch})
-        for row, job in zip(batch, handed_out, strict=True):
-            job.group = groups.get(row[0], b"").decode()
+        for claimed, handed in zip(batch, handed_out, strict=True):
+            handed.group = groups.get(claimed[0], b"").decode()
     given = iter(handed_out)
     return [ClaimAnswer(each, next(given) if each is ClaimOutcome.CLAIMED else None) for each in outcomes]
 

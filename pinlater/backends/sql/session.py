@@ -110,6 +110,9 @@ class Session(ABC):
         """Queues of which the next due job is looked for, as values to bind."""
         return (self.bound_texts(queues),)
 
+    def note_freed(self, queue_id: int) -> None:  # noqa: B027 (a dialect that notifies nobody has nothing to do)
+        """Jobs of this queue may be handed out that could not before."""
+
     @abstractmethod
     def schema_lock(self) -> AbstractContextManager[None]:
         """Keeps other servers from making or changing tables. NothingStored where one does for too long."""

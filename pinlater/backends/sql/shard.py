@@ -249,7 +249,7 @@ class SqlShard(Shard, ABC):
     read_permits = _reads(group_permits.read_permits)
     due_permits = _writes(group_permits.due_permits)
     count_permits = _reads(group_permits.count_permits)
-    put_rooms = _writes(group_permits.put_rooms)
+    put_rooms = _frees(group_permits.put_rooms)
 
     # -- references to bodies ------------------------------------------------------------------------------------------
 

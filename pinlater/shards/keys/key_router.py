@@ -71,6 +71,9 @@ class Homes(Protocol):
     def check_groups(self) -> None:
         """GroupsNotYet: a live process of the cluster does not know groups."""
 
+    def check_group_limits(self) -> None:
+        """GroupsNotYet: a live process of the cluster does not know limits of groups."""
+
     def check_replace_rules(self) -> None:
         """ReplaceRulesNotYet: a live process of the cluster does not know successors."""
 
@@ -103,6 +106,8 @@ class FixedHomes:
     def check_jobs(self, jobs: Sequence[ExtendedJob | ScheduleChange]) -> None: ...
 
     def check_groups(self) -> None: ...
+
+    def check_group_limits(self) -> None: ...
 
     def check_replace_rules(self) -> None: ...
 

@@ -1,0 +1,405 @@
+"""The limits of groups, as one process keeps to them; permit_store.py says how they are counted.
+
+Each queue whose groups have limits has a home, the shard where its permits are, named in the configuration entry of its
+groups' rules. It stays where it is while other shards come and go; where it is configured no more, or given up, another
+one takes its place, and the claims that are alive by then are counted no more.
+
+A claim is admitted behind the store's answer: jobs that get permits go on to the caller, the others back to their
+queue, whose shard has no room for their group then. What ends a claim tells the home (`acked`, `may_have_ended`), and
+the shards that wait for permits are told to have room. Where a process stops in between, or a claim ends by its time,
+the owner of the home finds it (`tick`): it asks the shards of the claims whose permits are to be checked.
+
+While the home does not answer, groups with limits wait, and others go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol
+
+import structlog
+
+from pinlater.backends.acks import Acks
+from pinlater.backends.base import AckOutcome, JobKey
+from pinlater.backends.permit_store import (
+    FreedPermits,
+    GroupRoom,
+    Permit,
+    PermitAnswer,
+    PermitKey,
+    PermitRequest,
+    holder_of,
+)
+from pinlater.background_tasks import BackgroundTasks
+from pinlater.clock import Clock
+from pinlater.errors import PinLaterError, QueueNotFound
+from pinlater.model import DequeuedJob, JobState, parse_descriptor
+from pinlater.queues.directory import QueueDirectory
+from pinlater.queues.group_rules_book import GroupLimit
+from pinlater.shards.handle import ShardHandle, ask_all
+from pinlater.shards.rendezvous import rendezvous_pick
+from pinlater.shards.router import Router
+
+_log = structlog.get_logger("pinlater.queues")
+
+HELD_MS = 5_000
+"""A group that is at its maximum has no room on a shard for so long, unless that is told of a permit before."""
+
+UNCOUNTED_MS = 1_000
+"""The same, while its limits cannot be counted."""
+
+_LEAST_HELD_MS = 20
+"""A group that is at its rate waits at least so long: it gets several jobs then, instead of one at a time."""
+
+CHECK_MS, CHECK_AGAIN_MS = 5_000, 10_000
+"""When a permit is checked first, and again."""
+
+CHECKED_AT_ONCE = 500
+FORGET_MS = 60_000
+"""A shard that is no longer configured is missing for so long before it is gone: servers do not read their
+configuration all at once.
+"""
+
+TICK_MS = 1_000
+"""So often permits are checked."""
+
+
+class OnReady(Protocol):
+    """Jobs of a queue can be handed out now, or at these times; see JobEvents.ready."""
+
+    def __call__(self, queue: str, now: int, later_ms: Sequence[int] = (), shard_id: str = "") -> None: ...
+
+
+class GroupLimits:
+    """The permits of all queues, as one process takes and gives them back."""
+
+    def __init__(self, router: Router, queues: QueueDirectory, clock: Clock, on_ready: OnReady) -> None:
+        self._router = router
+        self._members = router.members
+        self._queues = queues
+        self._clock = clock
+        self._on_ready = on_ready
+        self._tasks = BackgroundTasks()
+        self._ending: dict[str, list[PermitKey]] = {}
+        """Permits that are to be taken back by the next call, by queue, while one is under way."""
+        self._uncounted_ms: dict[str, int] = {}
+        """When the home of a queue did not answer, by queue."""
+        self._missing_since: dict[str, int] = {}
+
+    async def drain(self) -> None:
+        """Wait until all that is under way is done."""
+        await self._tasks.drain()
+
+    def most_at_once(self, queue: str) -> int:
+        """ClaimRequest.most_of_group of a queue whose groups have limits."""
+        return self._queues.group_rules.most_at_once(queue, self._queues.limit_of_groups(queue))
+
+    def is_uncounted(self, queue: str) -> bool:
+        """Whether this process could not ask the home of the queue a moment ago."""
+        return self._clock.now_ms() - self._uncounted_ms.get(queue, -FORGET_MS) < 2 * UNCOUNTED_MS
+
+    def home_text(self, queue: str) -> str:
+        """Where the permits of the queue are, in words."""
+        shard_id = self._queues.group_rules.home(queue)
+        return f"shard {shard_id}, where that is done, does not answer" if shard_id else "no shard can do that yet"
+
+    async def running(self, queue: str, groups: Sequence[str]) -> Mapping[str, int]:
+        """How many jobs of these groups are in progress, of those that have a maximum; others are left
+        out, and all where the home does not answer.
+        """
+        home = await self._home(queue)
+        limited = [group for group in groups if group and self.limit(queue, group).concurrency is not None]
+        if home is None or not limited:
+            return {}
+        try:
+            counts = await home.shard.count_permits(queue, limited)
+        except PinLaterError:
+            return {}
+        return {group: counts.get(group, 0) for group in limited}
+
+    def limit(self, queue: str, group: str) -> GroupLimit:
+        """What limits a group."""
+        return self._queues.group_rules.limit(queue, group, self._queues.limit_of_groups(queue))
+
+    # -- claims that begin -------------------------------------------------------------------------------------------
+
+    async def admit(self, queue: str, claims: list[list[DequeuedJob]]) -> int:
+        """Take out of these claims the jobs that may not be handed out, which go back to their queue; how many."""
+        of_group: dict[str, list[DequeuedJob]] = {}
+        for jobs in claims:
+            for job in jobs:
+                if job.group:
+                    of_group.setdefault(job.group, []).append(job)
+        limited = {group: jobs for group, jobs in of_group.items() if self.limit(queue, group).is_any}
+        if not limited:
+            return 0
+        admitting = self._tasks.start(self._admit(queue, limited))
+        try:
+            refused = await asyncio.shield(admitting)
+        except BaseException:  # nobody gets these jobs: those that are refused go back by themselves
+            self._tasks.start(self._undo(queue, admitting, [job for jobs in claims for job in jobs]))
+            raise
+        if refused:
+            claims[:] = [[job for job in jobs if job.descriptor not in refused] for jobs in claims]
+        return len(refused)
+
+    async def _admit(self, queue: str, of_group: Mapping[str, Sequence[DequeuedJob]]) -> set[str]:
+        """The descriptors of jobs that are refused."""
+        requests = [
+            PermitRequest(group, [_key(job) for job in jobs], *self.limit(queue, group))
+            for group, jobs in of_group.items()
+        ]
+        home, now_ms = await self._home(queue), self._clock.now_ms()
+        answers = await self._take(queue, home, requests, now_ms)
+        holds: dict[str, _Hold] = {}
+        for place, (request, jobs) in enumerate(zip(requests, of_group.values(), strict=True)):
+            granted, retry_after_ms = answers[place] if answers else PermitAnswer(0, UNCOUNTED_MS)
+            until_ms = now_ms + (max(retry_after_ms, _LEAST_HELD_MS) if retry_after_ms else HELD_MS)
+            for key, job in zip(request.keys[granted:], jobs[granted:], strict=True):
+                hold = holds.setdefault(key.shard_id, _Hold())
+                hold.jobs.append(job)
+                hold.rooms[request.group] = GroupRoom(0, until_ms)
+                if request.concurrency is not None and not retry_after_ms:
+                    hold.awaited[request.group] = request.concurrency
+        await asyncio.gather(*[self._put_rooms(queue, shard_id, hold.rooms) for shard_id, hold in holds.items()])
+        for shard_id, hold in holds.items():
+            self._tasks.start(self._hold(queue, shard_id, hold, home))
+        return {job.descriptor for hold in holds.values() for job in hold.jobs}
+
+    async def _take(
+        self, queue: str, home: ShardHandle | None, requests: Sequence[PermitRequest], now_ms: int
+    ) -> list[PermitAnswer] | None:
+        """None: the home does not answer; what it may have granted is found when it is checked."""
+        if home is not None:
+            try:
+                return await home.shard.take_permits(queue, requests, now_ms + CHECK_MS, now_ms)
+            except PinLaterError as error:
+                _log.warning("permits_not_taken", queue=queue, shard=home.shard.shard_id, error=error.message)
+        self._uncounted_ms[queue] = now_ms
+        return None
+
+    async def _hold(self, queue: str, shard_id: str, hold: _Hold, home: ShardHandle | None) -> None:
+        """Jobs without permits go back, and their shard waits for permits. It has no room for their groups by now."""
+        await self._router.requeue(queue, shard_id, hold.jobs, self._clock.now_ms())
+        self._on_ready(queue, 0, sorted({room.until_ms for room in hold.rooms.values()}), shard_id)
+        if home is None or not hold.awaited:
+            return
+        try:
+            free = await home.shard.await_permits(queue, shard_id, hold.awaited)
+        except PinLaterError:
+            return
+        # taken back before the shard waited for them
+        await self._tell(queue, home, {group: FreedPermits(n, [shard_id]) for group, n in free.items() if n})
+
+    async def _undo(self, queue: str, admitting: asyncio.Task[set[str]], jobs: Sequence[DequeuedJob]) -> None:
+        refused = await admitting
+        await self.give_back(queue, [job for job in jobs if job.descriptor not in refused])
+
+    async def give_back(self, queue: str, jobs: Sequence[DequeuedJob]) -> None:
+        """Jobs that nobody gets go back to their queue, and their permits to the home."""
+        by_shard: dict[str, list[DequeuedJob]] = {}
+        for job in jobs:
+            by_shard.setdefault(_key(job).shard_id, []).append(job)
+        for shard_id, some in by_shard.items():
+            await self._router.requeue(queue, shard_id, some, self._clock.now_ms())
+            self.may_have_ended(queue, shard_id, [_key(job).id for job in some])
+
+    # -- claims that end -----------------------------------------------------------------------------------------------
+
+    def acked(self, queue: str, shard_id: str, acks: Acks, outcomes: Sequence[AckOutcome]) -> None:
+        """These acks were carried out. Those that do not name their claims are looked for: the job may be under another
+        one by now.
+        """
+        named: list[PermitKey] = []
+        others: list[int] = []
+        start = 0
+        for kind, ids in acks.runs:
+            for place, job_id in enumerate(ids, start):
+                if outcomes[place] is AckOutcome.IGNORED:
+                    continue
+                key = PermitKey(shard_id, kind.priority, job_id, kind.claim_descriptor)
+                if key.claim_descriptor:
+                    named.append(key)
+                else:
+                    others.append(job_id)
+            start += len(ids)
+        self._end_later(queue, named)
+        self.may_have_ended(queue, shard_id, others)
+
+    def may_have_ended(self, queue: str, shard_id: str, ids: Iterable[int]) -> None:
+        """The claims of these jobs of a shard ended, or some did."""
+        if queue in self._queues.group_limited:
+            holders = [holder_of(shard_id, job_id) for job_id in ids]
+            if holders:
+                self._tasks.start(self._check_jobs(queue, holders))
+
+    def _end_later(self, queue: str, keys: Sequence[PermitKey]) -> None:
+        waiting = self._ending.get(queue)
+        if waiting is not None:
+            waiting += keys
+        elif keys:
+            self._ending[queue] = [*keys]
+            self._tasks.start(self._end_all(queue))
+
+    async def _end_all(self, queue: str) -> None:
+        """One call at a time; what comes meanwhile goes together."""
+        try:
+            while keys := self._ending[queue]:
+                self._ending[queue] = []
+                await self._end(queue, keys)
+        finally:
+            del self._ending[queue]
+
+    async def _end(self, queue: str, keys: Sequence[PermitKey]) -> None:
+        home = await self._home(queue)
+        if home is None:
+            return
+        try:
+            freed = await home.shard.end_permits(queue, keys)
+        except PinLaterError as error:  # they are found when they are checked
+            _log.debug("permits_not_ended", queue=queue, shard=home.shard.shard_id, error=error.message)
+            return
+        await self._tell(queue, home, freed)
+
+    async def _tell(self, queue: str, home: ShardHandle, freed: Mapping[str, FreedPermits]) -> None:
+        """Permits are free: shards that wait are told to have room, until one is found for each that has jobs."""
+        left = {group: each.permits for group, each in freed.items()}
+        waiting = {group: [*each.waiting] for group, each in freed.items()}
+        while True:
+            rooms: dict[str, dict[str, GroupRoom]] = {}
+            until_ms = self._clock.now_ms() + HELD_MS
+            for group, permits in left.items():
+                told, waiting[group] = waiting[group][:permits], waiting[group][permits:]
+                for place, shard_id in enumerate(told):
+                    share = permits // len(told) + (place < permits % len(told))
+                    rooms.setdefault(shard_id, {})[group] = GroupRoom(share, until_ms)
+                left[group] = 0 if told else permits
+            if not rooms:
+                return
+            await asyncio.gather(*[self._tell_shard(queue, home, each, rooms[each], left) for each in rooms])
+            left = {group: permits for group, permits in left.items() if permits and waiting[group]}
+
+    async def _tell_shard(
+        self, queue: str, home: ShardHandle, shard_id: str, rooms: Mapping[str, GroupRoom], left: dict[str, int]
+    ) -> None:
+        """Adds to `left` what a shard had no jobs for; it waits no more for such groups."""
+        with_jobs = await self._put_rooms(queue, shard_id, rooms)
+        without = rooms.keys() - with_jobs
+        for group in without:
+            left[group] += rooms[group].jobs
+        if without:
+            try:
+                await home.shard.await_permits(queue, shard_id, dict.fromkeys(without, 0))
+            except PinLaterError:
+                return
+
+    async def _put_rooms(self, queue: str, shard_id: str, rooms: Mapping[str, GroupRoom]) -> Sequence[str]:
+        """The groups that have jobs there; none where the shard does not answer."""
+        member = self._members.by_id(shard_id)
+        if member is None or not member.is_healthy:
+            return ()
+        try:
+            return await member.shard.put_rooms(queue, rooms, self._clock.now_ms())
+        except PinLaterError as error:
+            _log.debug("rooms_not_put", queue=queue, shard=shard_id, error=error.message)
+            return ()
+
+    # -- permits whose claims may have ended ---------------------------------------------------------------------------
+
+    async def tick(self, owns: Callable[[str], bool]) -> None:
+        """Check the permits that are due, on the shards that this process owns. Raises nothing."""
+        for queue in sorted(self._queues.group_limited):
+            home = await self._home(queue)
+            if home is None or not home.is_healthy or not owns(home.shard.shard_id):
+                continue
+            now_ms = self._clock.now_ms()
+            try:
+                due = await home.shard.due_permits(queue, CHECKED_AT_ONCE, now_ms, now_ms + CHECK_AGAIN_MS)
+            except PinLaterError as error:
+                _log.debug("permits_not_checked", queue=queue, shard=home.shard.shard_id, error=error.message)
+                continue
+            await self._check(queue, due)
+
+    async def _check_jobs(self, queue: str, holders: Sequence[str]) -> None:
+        home = await self._home(queue)
+        if home is None:
+            return
+        try:
+            permits = await home.shard.read_permits(queue, holders)
+        except PinLaterError:
+            return
+        await self._check(queue, permits)
+
+    async def _check(self, queue: str, permits: Sequence[Permit]) -> None:
+        """End the permits of jobs that are in progress no more. A permit counts for its job, under which claim ever: a
+        process that stood still may have put its own, which is over, in the place of another one.
+        """
+        by_shard: dict[str, list[PermitKey]] = {}
+        for permit in permits:
+            by_shard.setdefault(permit.key.shard_id, []).append(permit.key)
+        ended = await asyncio.gather(*[self._ended_on(queue, *each) for each in by_shard.items()])
+        keys = [key for some in ended for key in some]
+        if keys:
+            await self._end(queue, keys)
+
+    async def _ended_on(self, queue: str, shard_id: str, keys: Sequence[PermitKey]) -> Sequence[PermitKey]:
+        member = self._members.by_id(shard_id)
+        if member is None:
+            return keys if self._is_gone(shard_id) else ()
+        (outcome,) = await ask_all(
+            [member],
+            lambda shard: shard.lookup(
+                queue, [JobKey(key.priority, key.id) for key in keys], with_body=False, max_bytes=0
+            ),
+        )
+        if isinstance(outcome, QueueNotFound):
+            return keys
+        if isinstance(outcome, PinLaterError):
+            return ()
+        return [
+            key
+            for key, info in zip(keys, outcome, strict=True)
+            if info is None or info.state is not JobState.IN_PROGRESS
+        ]
+
+    # -- the home --------------------------------------------------------------------------------------------------------
+
+    async def _home(self, queue: str) -> ShardHandle | None:
+        """The shard where the permits of a queue are; None: it is not known, or none can be made it."""
+        shard_id = self._queues.group_rules.home(queue)
+        member = self._members.by_id(shard_id) if shard_id else None
+        if member is not None or (shard_id and not self._is_gone(shard_id)):
+            return member
+        able = [each.shard.shard_id for each in self._members.all if each.shard.has_groups]
+        picked = None if self._members.has_unknown_ids() else rendezvous_pick(queue, able)
+        if picked is None:
+            return None
+        try:
+            await self._queues.move_permits(queue, shard_id, picked)
+        except PinLaterError as error:
+            _log.debug("permits_not_moved", queue=queue, shard=picked, error=error.message)
+            return None
+        return self._members.by_id(self._queues.group_rules.home(queue))
+
+    def _is_gone(self, shard_id: str) -> bool:
+        """Whether a shard that is not configured was given up, or has been missing for a while."""
+        if shard_id in self._queues.given_up_shards():
+            return True
+        now_ms = self._clock.now_ms()
+        return now_ms - self._missing_since.setdefault(shard_id, now_ms) >= FORGET_MS
+
+
+class _Hold:
+    """What a shard has to hold back: jobs, the groups that have no room, and the maximum of those that wait."""
+
+    def __init__(self) -> None:
+        self.jobs: list[DequeuedJob] = []
+        self.rooms: dict[str, GroupRoom] = {}
+        self.awaited: dict[str, int] = {}
+
+
+def _key(job: DequeuedJob) -> PermitKey:
+    ref = parse_descriptor(job.descriptor)
+    assert ref is not None
+    return PermitKey(ref.shard, ref.priority, ref.id, job.claim_descriptor)
