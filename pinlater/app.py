@@ -65,7 +65,7 @@ from pinlater.queues.breakers import BREAKERS_MS, Breakers
 from pinlater.queues.cluster_limits import PendingCounts
 from pinlater.queues.directory import QueueDirectory
 from pinlater.queues.file import QueueFile
-from pinlater.queues.group_limits import TICK_MS, GroupLimits
+from pinlater.queues.group_limits import TICK_MS
 from pinlater.queues.quota_balancer import QuotaBalancer
 from pinlater.redaction import SECRETS
 from pinlater.schedules.book import ScheduleBook
@@ -76,6 +76,7 @@ from pinlater.server.thrift_server import ThriftServer
 from pinlater.server.tls import PeerTls, ServerTls, TlsInvalid
 from pinlater.service import ClaimTokens, Service
 from pinlater.service.job_events import JobEvents
+from pinlater.service.queue_limits import QueueLimits
 from pinlater.service.service_context import Features
 from pinlater.service.settings import queue_defaults
 from pinlater.shard_factory import data_folder, guard_settings, note_stores, shard_set
@@ -374,7 +375,7 @@ class ServerProcess:
             membership=self.membership,
             homes_change=self._homes_change,
             quotas=self._quotas,
-            group_limits=self.service.limits.groups,
+            limits=self.service.limits,
             breakers=self.service.breakers,
             stats=self._stats,
             blocked_chains=self._blocked_chains,
@@ -444,7 +445,7 @@ def keep_up(
     membership: Membership,
     homes_change: HomesChange,
     quotas: QuotaBalancer,
-    group_limits: GroupLimits,
+    limits: QueueLimits,
     breakers: Breakers,
     stats: StatsCollector,
     blocked_chains: BlockedChains,
@@ -459,7 +460,7 @@ def keep_up(
         """What few clusters need costs the others nothing: maxima in progress, limits of groups, circuit breakers."""
         for name, interval_ms, tick, is_needed in (
             (QUOTAS, QUOTAS_MS, quotas.tick, bool(queues.limited())),
-            (GROUP_LIMITS, GROUP_LIMITS_MS, group_limits.tick, bool(queues.group_limited)),
+            (GROUP_LIMITS, GROUP_LIMITS_MS, limits.groups.tick, bool(queues.group_limited)),
             (BREAKERS, BREAKERS_MS, breakers.tick, bool(queues.breaker_rules() or queues.breaker_records())),
         ):
             if is_needed and name not in periodic.names():
@@ -471,6 +472,7 @@ def keep_up(
     run_while_needed("")
     every(POLL_MS, "queues", queues.poll)
     every(POLL_MS, "pending", pending.poll, rests=lambda: not queues.bounded())
+    every(POLL_MS, "group_pending", limits.group_pending.poll, rests=lambda: not queues.group_bounded())
     every(membership.renew_every_ms, "leases", membership.renew)
     every(LOOK_EVERY_MS, "homes", homes_change.look)
     every(CLOCKS_MS, "clocks", judge_clocks)

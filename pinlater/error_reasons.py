@@ -120,6 +120,12 @@ REASONS: tuple[Reason, ...] = (
         remedy="Send the call again. The Python clients do so by themselves.",
     ),
     Reason(
+        name="GROUP_FULL",
+        error=errors.EnqueueRejected,
+        meaning="A group has as many jobs that wait as `group_max_pending` of its queue allows. Nothing was stored.",
+        remedy="Send it later, add workers, or raise the bound: `pinlater queue set QUEUE group_max_pending=N`.",
+    ),
+    Reason(
         name="GROUPS_NOT_SUPPORTED",
         error=errors.GroupsNotSupported,
         meaning="The store of the shard has no groups.",

@@ -716,6 +716,8 @@ struct GroupView {
   3: required i64 ready,
   /** Not set: none is ready. */
   4: optional i64 oldestRunAfterMillis,
+  /** In progress, over all shards. Not set: the group has no maximum, or that cannot be counted now. */
+  5: optional i64 running,
 }
 
 struct GetGroupsResponse {
@@ -1374,6 +1376,8 @@ enum AssignOutcome {
   NOT_FOUND = 5,
   /** Its queue is paused, or at its rate. */
   LIMITED = 6,
+  /** Its group is at its maximum in progress, or at its rate. */
+  GROUP_LIMITED = 7,
 }
 
 struct FlowApplet {
@@ -1871,7 +1875,7 @@ service PinLater {
   ChangeResponse updateQueue(1: RequestContext context, 2: UpdateQueueRequest request)
       throws (1: PinLaterException e),
 
-  /** Groups of a queue: their ready jobs, weights and pauses. */
+  /** Groups of a queue: their ready jobs, weights, limits and pauses. */
   GetGroupsResponse getGroups(1: RequestContext context, 2: GetGroupsRequest request)
       throws (1: PinLaterException e),
 

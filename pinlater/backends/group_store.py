@@ -80,6 +80,15 @@ class GroupStore(StorePart):
         """
         return {}
 
+    @operation(reads=True, bulk=True, optional=True)
+    async def count_groups(
+        self, queue: str, priorities: Sequence[int], groups: Sequence[str], most: int = MOST_COUNTED
+    ) -> dict[str, GroupCounts]:
+        """The same of these groups: those that have jobs in line, counted up to `most` for each priority.
+        QueueNotFound.
+        """
+        return {}
+
     @operation(bulk=True, optional=True)
     async def clear_groups(self, queue: str, position: str, limit: int, dry_run: bool) -> ClearedGroups:
         """Take the group off jobs of a queue, in whatever state: one step from a position on, "" for the beginning, in

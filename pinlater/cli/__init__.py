@@ -39,7 +39,7 @@ COMMANDS = {
     "api": Entry("pinlater.cli.api_command", "Serve the HTTP interface for a cluster."),
     "dashboard": Entry("pinlater.cli.dashboard_command", "Open the dashboard in a browser."),
     "queue": Entry("pinlater.cli.queue", "Create, show, set, pause, drain and delete queues."),
-    "group": Entry("pinlater.cli.group_commands", "Show the groups of a queue; weigh, pause and resume them."),
+    "group": Entry("pinlater.cli.group_commands", "Show the groups of a queue; weigh, limit, pause and resume them."),
     "job": Entry("pinlater.cli.job", "Enqueue, show, retry, cancel and delete jobs."),
     "schedule": Entry("pinlater.cli.schedule_commands", "Enqueue jobs again and again, by cron or an interval."),
     "flow": Entry("pinlater.cli.flow_commands", "Run work in several stages, each on many items."),

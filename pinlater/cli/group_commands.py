@@ -14,12 +14,12 @@ from pinlater.cli.output import Row, has_new_keys, output_option, whole, write_a
 from pinlater.cli.queue_settings import pause_options, pause_texts
 from pinlater.cli.times import time_text
 from pinlater.client.client import Client
-from pinlater.model import CONTINUATION_END, CONTINUATION_START, GroupView
+from pinlater.model import CONTINUATION_END, CONTINUATION_START, GroupView, SettingView
 from pinlater.queues.settings import GROUP_SETTINGS
 from pinlater.wire.operator_methods import CLEAR_GROUPS, UPDATE_GROUP
 
 _PAGE = 1_000
-_COLUMNS = ("group", "ready", "oldest", "weight", "paused", whole("source"))
+_COLUMNS = ("group", "ready", "running", "oldest", "weight", "concurrency", "rate", "paused", whole("source"))
 _NO_GROUPS = "no group of this queue has ready jobs or settings of its own"
 _WITHOUT = "(no group)"
 """What a table says for the group of jobs without one."""
@@ -30,15 +30,15 @@ _WITHOUT = "(no group)"
     epilog=f"""\b
 Examples:
   pinlater group list mail
-  pinlater group set mail acme --weight 3
-  pinlater group set mail 'trial-*' --weight 1
+  pinlater group set mail acme --weight 3 --concurrency 20
+  pinlater group set mail 'trial-*' --rate 10/s
   pinlater group pause mail acme --why 'they asked us to' --for 2h
   pinlater group resume mail acme
 
 {EXIT_CODES}""",
 )
 def group() -> None:
-    """Show the groups of a queue, such as its tenants; weigh, pause and resume them, or take them off all jobs.
+    """Show the groups of a queue, such as its tenants; weigh, limit, pause and resume them, or take them off all jobs.
 
     docs/fairness.md says what a group is, and how groups share a queue.
     """
@@ -66,8 +66,8 @@ Examples:
 def list_(client: Client, queue: str, sort: str, limit: int, format: str) -> None:
     """List the groups of a queue that have ready jobs, or settings of their own.
 
-    A count goes no further than 10,000 for each shard and priority, and leaves out jobs that came due with no dequeue
-    since.
+    A count of ready jobs goes no further than 10,000 for each shard and priority, and leaves out jobs that came due
+    with no dequeue since. Those that run are counted of groups that have a maximum.
     """
     found: list[GroupView] = []
     continuation, missing = CONTINUATION_START, set[str]()
@@ -99,7 +99,7 @@ Examples:
 @output_option
 @talks_to_server
 def show(client: Client, queue: str, groups: Sequence[str], format: str) -> None:
-    """Show groups of a queue, whatever they have: ready jobs, the weight, a pause, and where these come from."""
+    """Show groups of a queue, whatever they have: ready jobs, weights, limits, pauses, and where these come from."""
     _show(client, queue, groups, format)
 
 
@@ -110,22 +110,29 @@ def show(client: Client, queue: str, groups: Sequence[str], format: str) -> None
 
     In a pattern, * stands for any text. What is set for a group's own name takes precedence; else the pattern with the
     longest text between its stars counts. It counts at once on the shards that answer, and within two seconds on the
-    others.
+    others. What is not named here stays as it is; --concurrency none lifts a limit that the queue has for all groups.
 
     {PASSWORD_HELP}""",
     epilog="""\b
 Examples:
   pinlater group set mail acme --weight 3
-  pinlater group set mail 'trial-*' --weight 1""",
+  pinlater group set mail acme --concurrency 20 --rate 50/s
+  pinlater group set mail 'trial-*' --concurrency 2
+  pinlater queue set mail group_concurrency=5             # for each group of which nothing else is said""",
 )
 @click.argument("queue", shell_complete=offer_queues)
 @click.argument("name", metavar="GROUP")
-@click.option("--weight", metavar="N", required=True, help="Its share, in proportion to other groups, which have 1.")
+@click.option("--weight", metavar="N", help="Its share, in proportion to other groups, which have 1.")
+@click.option("--concurrency", metavar="N", help="The most of its jobs in progress; none: no limit.")
+@click.option("--rate", metavar="RATE", help="The most of its jobs handed out, as 50/s or 30/m; none: no limit.")
 @output_option
 @needs_password
 @talks_to_server
-def set_(client: Client, queue: str, name: str, weight: str, format: str) -> None:
-    _change(client, queue, name, format, {"weight": weight})
+def set_(client: Client, queue: str, name: str, format: str, **texts: str | None) -> None:
+    given = {key: text for key, text in texts.items() if text is not None}
+    if not given:
+        raise click.UsageError("name at least one of --weight, --concurrency and --rate")
+    _change(client, queue, name, format, given)
 
 
 @group.command(
@@ -237,8 +244,15 @@ def _rows(views: Sequence[GroupView], format: str) -> Iterator[Row]:
         yield {
             "group": view.name or (_WITHOUT if format == "table" else ""),
             "ready": view.ready,
+            "running": view.running,
             "oldest": time_text(oldest_ms) if format == "table" and oldest_ms is not None else oldest_ms,
             "weight": int(settings["weight"].value),
+            **{key: _limit(settings, key) for key in ("concurrency", "rate")},
             "paused": settings["paused"].value,
             "source": settings["weight"].source,
         }
+
+
+def _limit(settings: Mapping[str, SettingView], key: str) -> str | None:
+    """None: there is no such limit, or an older server does not know of it."""
+    return settings[key].value if key in settings and settings[key].value != "none" else None

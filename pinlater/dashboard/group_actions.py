@@ -1,4 +1,4 @@
-"""Changes of a group of a queue: pause, resume, its weight."""
+"""Changes of a group of a queue: pause, resume, its weight and limits."""
 
 from __future__ import annotations
 
@@ -24,15 +24,14 @@ async def resume(page: Page) -> web.Response:
     return await _change(page, "gets its turns again.", {}, ("paused",))
 
 
-async def weigh(page: Page) -> web.Response:
-    weight = page.form.get("weight", "").strip()
-    if not weight:
-        return await _change(page, "weighs as others again.", {}, ("weight",))
-    return await _change(page, f"weighs {weight} now.", {"weight": weight})
+async def set_(page: Page) -> web.Response:
+    texts = {name: page.form.get(name, "").strip() for name in ("weight", "concurrency", "rate") if name in page.form}
+    unset = tuple(name for name, text in texts.items() if not text)
+    return await _change(page, "has other settings now.", {name: text for name, text in texts.items() if text}, unset)
 
 
 PAGES = (
     PageRoute("POST", f"{PATH}/groups/pause", pause, AccessAction.OPERATE),
     PageRoute("POST", f"{PATH}/groups/resume", resume, AccessAction.OPERATE),
-    PageRoute("POST", f"{PATH}/groups/weigh", weigh, AccessAction.OPERATE),
+    PageRoute("POST", f"{PATH}/groups/set", set_, AccessAction.OPERATE),
 )

@@ -9,16 +9,24 @@ from pinlater.errors import MethodUnknown
 from pinlater.model import CONTINUATION_END, GroupView
 
 MOST_READ, MOST_SHOWN = 1_000, 20
+_LIMITS = ("concurrency", "rate")
 
 
 class GroupRow(NamedTuple):
-    """A group as the page shows it. `pause`: why and until when, as far as that is said; "" where it is not paused."""
+    """A group as the page shows it. `running`: None where it has no maximum. `concurrency`, `rate`: its limits, "" for
+    none; `own`: those that are set for its name. `pause`: why and until when, as far as that is said; "" where it is
+    not paused.
+    """
 
     name: str
     ready: int
+    running: int | None
     oldest_ms: int | None
     weight: str
     weight_source: str
+    concurrency: str
+    rate: str
+    own: dict[str, str]
     is_paused: bool
     pause: dict[str, str]
 
@@ -47,5 +55,18 @@ def _row(view: GroupView) -> GroupRow:
     if pause["until"] == "none":
         pause["until"] = ""
     weight = view.settings["weight"]
-    is_paused = values["paused"] == "true"
-    return GroupRow(view.name, view.ready, view.oldest_run_after_ms, weight.value, weight.source, is_paused, pause)
+    limits = {key: view.settings[key] for key in _LIMITS if key in view.settings}
+    concurrency, rate = (values.get(key, "none").removesuffix("none") for key in _LIMITS)
+    return GroupRow(
+        view.name,
+        view.ready,
+        view.running,
+        view.oldest_run_after_ms,
+        weight.value,
+        weight.source,
+        concurrency,
+        rate,
+        {key: limits[key].value if key in limits and limits[key].source == "group" else "" for key in _LIMITS},
+        values["paused"] == "true",
+        pause,
+    )

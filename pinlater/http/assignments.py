@@ -26,6 +26,7 @@ _WHY_NOT = {
     ClaimOutcome.IN_PROGRESS: "another worker has it",
     ClaimOutcome.ENDED: "it has succeeded or failed: nothing is left to do",
     ClaimOutcome.LIMITED: "its queue is paused, or at its rate or its maximum in progress",
+    ClaimOutcome.GROUP_LIMITED: "its group is at its rate or its maximum in progress",
 }
 
 

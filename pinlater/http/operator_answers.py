@@ -58,7 +58,7 @@ class AllSettingsAnswer(Answer):
 
 @has_fields_of(GroupView)
 class GroupAnswer(Answer):
-    """A group of a queue: its ready jobs, its weight, its pause. "" is the group of jobs without one."""
+    """A group of a queue: its ready jobs, weight, limits and pause. "" is the group of jobs without one."""
 
     settings: dict[str, SettingAnswer]
 

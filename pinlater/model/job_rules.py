@@ -34,6 +34,9 @@ class ClaimOutcome(WordEnum):
     LIMITED = 6
     """It is eligible, and the quota of its queue leaves no room."""
 
+    GROUP_LIMITED = 7
+    """It is eligible, and its group is at its maximum, or at its rate. No store says this."""
+
 
 class AckOutcome(WordEnum):
     """The outcome of one ack. The numbers are those of the wire contract, and of the stores."""

@@ -38,14 +38,16 @@ class GroupView:
     without one.
 
     `ready` counts no further than 10,000 for a shard and a priority, and leaves out jobs that came due with no dequeue
-    since; `oldest_run_after_ms` is None where none is ready. `source` in a setting is "group" (set for this name),
-    "pattern NAME", or "default".
+    since; `oldest_run_after_ms` is None where none is ready. `running` are in progress, over all shards: None where the
+    group has no maximum, or that cannot be counted now. `source` in a setting is "group" (set for this name),
+    "pattern NAME", "queue" (a limit that counts for each of its groups), or "default".
     """
 
     name: str
     settings: dict[str, SettingView]
     ready: int = 0
     oldest_run_after_ms: int | None = None
+    running: int | None = None
 
 
 @dataclass(slots=True)

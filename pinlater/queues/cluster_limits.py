@@ -127,7 +127,7 @@ _MAX_REST_S, _SHARE_OF_ROOM = 2.0, 0.25
 it only if they add all of the rest meanwhile.
 """
 
-_RETRY_AFTER_MS = 1_000
+RETRY_AFTER_MS = 1_000
 
 
 class _Level:
@@ -166,7 +166,7 @@ class PendingCounts:
             raise EnqueueRejected(
                 f"queue {queue!r} has about {pending} pending jobs; {jobs} more would pass its bound of {allowed}",
                 reason="QUEUE_FULL",
-                retry_after_ms=_RETRY_AFTER_MS,
+                retry_after_ms=RETRY_AFTER_MS,
             )
 
     def added(self, queue: str, jobs: int) -> None:

@@ -145,12 +145,16 @@ class QueueDirectory:
         return entry is not None and entry.is_deleted
 
     def limited(self) -> Set[str]:
-        """The queues with a maximum in progress; this and the next four are the same object until a setting changes."""
+        """The queues with a maximum in progress; this and the next five are the same object until a setting changes."""
         return self._derived.limited
 
     def bounded(self) -> Set[str]:
         """The queues with a maximum of pending jobs."""
         return self._derived.bounded
+
+    def group_bounded(self) -> Set[str]:
+        """The queues whose groups have a maximum of jobs that wait."""
+        return self._derived.group_bounded
 
     def breaker_rules(self) -> Mapping[str, BreakerRule]:
         """The rules of circuit breakers, by queue."""

@@ -108,9 +108,9 @@ class GroupLimits:
         """How many jobs of these groups are in progress, of those that have a maximum; others are left
         out, and all where the home does not answer.
         """
-        home = await self._home(queue)
         limited = [group for group in groups if group and self.limit(queue, group).concurrency is not None]
-        if home is None or not limited:
+        home = await self._home(queue) if limited else None
+        if home is None:
             return {}
         try:
             counts = await home.shard.count_permits(queue, limited)

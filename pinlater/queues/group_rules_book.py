@@ -140,8 +140,8 @@ class GroupRulesBook:
             for name, row in GROUP_SETTINGS.items()
         }
         for name, value in zip(LIMITS, of_all, strict=True):
-            if name not in texts and value is not None:
-                views[name] = SettingView(GROUP_SETTINGS[name].text(value), "queue")
+            if name not in texts:
+                views[name] = SettingView(GROUP_SETTINGS[name].text(value), "default" if value is None else "queue")
         return views
 
     def _texts(self, queue: str, group: str) -> tuple[str, Texts]:

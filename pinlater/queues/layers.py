@@ -205,6 +205,11 @@ class DerivedSettings:
         return frozenset(name for name in self._names if self._settings(name).flow_items)
 
     @cached_property
+    def group_bounded(self) -> Set[str]:
+        """Whose groups have a maximum of jobs that wait."""
+        return frozenset(name for name in self._names if self._settings(name).group_max_pending is not None)
+
+    @cached_property
     def group_limited(self) -> Set[str]:
         """Whose groups have limits."""
         return frozenset(name for name in self._names if self._settings(name).limits_groups)

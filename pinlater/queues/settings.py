@@ -139,6 +139,11 @@ class QueueSettings(PauseSettings):
         None,
         "The most jobs of each group handed out, over the whole cluster: 50/s, 30/m, none.",
     )
+    group_max_pending: int | None = _row(
+        OrNone(Integer(1, 2**53 - 1)),
+        None,
+        "The most jobs of each group that are due and wait; beyond it new ones of that group are refused.",
+    )
     flows_by_group: bool = _row(
         Flag(),
         False,

@@ -34,7 +34,7 @@ class ExtendedEnqueue:
     def __init__(self, context: ServiceContext, long_polls: LongPolls) -> None:
         self._router = context.router
         self._who = context.who
-        self._pending = context.pending
+        self._pending, self._group_pending = context.pending, context.limits.group_pending
         self._metrics = context.metrics
         self._long_polls = long_polls
         self._events = context.events
@@ -59,14 +59,17 @@ class ExtendedEnqueue:
             offered = await self._long_polls.claim_behind(queue, ready, settings, storing)
         except PinLaterError as error:
             self._count(queue, jobs, error.job_outcomes)
-            stored = [outcome for outcome in error.job_outcomes if outcome is not None]
-            self._events.ready(queue, len(stored))  # some of them; a claim tells
+            some = [outcome for outcome in error.job_outcomes if outcome is not None]
+            self._events.ready(queue, len(some))  # some of them; a claim tells
             raise
         outcomes = [each.outcome for each in offered]
         self._count(queue, jobs, outcomes)
         times_ms = [each.ready_at_ms for each in offered if each.ready_at_ms is not None]
         ref = parse_descriptor(offered[0].descriptor) if len(offered) == 1 else None
         self._events.ready_at(queue, times_ms, now_ms, "" if ref is None else ref.shard)
+        if settings.group_max_pending is not None:
+            stored = [job for job, outcome in zip(jobs, outcomes, strict=True) if outcome == _STORED]
+            self._group_pending.added(queue, groups_of(stored))
         descriptors = [each.descriptor for each in offered]
         if outcomes.count(_STORED) == len(outcomes):
             return EnqueuedJobs(descriptors)
@@ -91,6 +94,11 @@ class ExtendedEnqueue:
                 amount = outcomes.count(outcome)
                 if amount:
                     self._metrics.add(amount, "jobs_deduplicated", queue, word)
+
+
+def groups_of(jobs: Sequence[ExtendedJob]) -> Counter[str]:
+    """How many of the jobs have each group; those without one are left out."""
+    return Counter([job.group for job in jobs if job.group])
 
 
 def _raise_refusals(jobs: Sequence[ExtendedJob], offered: Sequence[Offered]) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any
 
+from pinlater.backends.base import Shard
 from pinlater.backends.group_store import ClearedGroups, GroupCounts
 from pinlater.errors import GroupsNotSupported, PinLaterError, QueueNotFound, RequestInvalid
 from pinlater.extended_limits import read_group
@@ -37,6 +39,7 @@ class GroupAdmin:
         self._queues = context.queues
         self._clock = context.clock
         self._validator = context.validator
+        self._limits = context.limits.groups
         self._admin = context.admin
         self._audit = context.audit
 
@@ -73,23 +76,29 @@ class GroupAdmin:
         if not self._queues.has(queue):
             raise QueueNotFound.of(queue[:100])
         validation.at_least_1("limit", limit)
+        priorities = self._validator.priorities
         if names:
             self._validator.amount("groups", names)
-            page = GroupsPage([])
-            for name in names:
-                counts, page.missing_shards = await self._counts(queue, name, 1)
-                page.groups.append(self._view(queue, name, counts.get(name)))
-            return page
+            counts, missing = await self._counts(lambda shard: shard.count_groups(queue, priorities, names))
+            views = [self._view(queue, name, counts.get(name)) for name in names]
+            return await self._with_running(queue, GroupsPage(views, CONTINUATION_END, missing))
         limit = min(limit, MAX_PAGE)
         after = place_behind(continuation, (queue,))
         first = "" if continuation == CONTINUATION_START else f"{after}\0"
-        counts, missing = await self._counts(queue, first, limit + 1)
+        counts, missing = await self._counts(lambda shard: shard.list_groups(queue, priorities, first, limit + 1))
+        counts = {name: counts[name] for name in sorted(counts, key=str.encode)[: limit + 1]}
         ruled = [name for name in self._book.rules(queue) if name.encode() >= first.encode()]
         found = sorted({*counts, *ruled}, key=str.encode)
         views = [self._view(queue, name, counts.get(name)) for name in found[:limit]]
         is_last = len(found) <= limit
         behind = CONTINUATION_END if is_last else continuation_behind(found[limit - 1], (queue,))
-        return GroupsPage(views, behind, missing)
+        return await self._with_running(queue, GroupsPage(views, behind, missing))
+
+    async def _with_running(self, queue: str, page: GroupsPage) -> GroupsPage:
+        running = await self._limits.running(queue, [view.name for view in page.groups if "*" not in view.name])
+        for view in page.groups:
+            view.running = running.get(view.name)
+        return page
 
     async def clear(
         self, queue: str, password: str, continuation: str, limit: int, dry_run: bool, operator: Operator
@@ -139,10 +148,12 @@ class GroupAdmin:
         settings = self._book.settings(queue, name, self._queues.limit_of_groups(queue))
         return GroupView(name, settings) if counts is None else GroupView(name, settings, *counts)
 
-    async def _counts(self, queue: str, first: str, limit: int) -> tuple[dict[str, GroupCounts], list[str]]:
-        """The groups from a name on, over all shards, and the shards that did not answer."""
-        members, priorities = self._router.members.healthy(), self._validator.priorities
-        outcomes = await ask_all(members, lambda shard: shard.list_groups(queue, priorities, first, limit))
+    async def _counts(
+        self, ask: Callable[[Shard], Coroutine[Any, Any, dict[str, GroupCounts]]]
+    ) -> tuple[dict[str, GroupCounts], list[str]]:
+        """The groups over all shards, and the shards that did not answer."""
+        members = self._router.members.healthy()
+        outcomes = await ask_all(members, ask)
         missing = [
             member.shard.shard_id
             for member, outcome in zip(members, outcomes, strict=True)
@@ -155,7 +166,7 @@ class GroupAdmin:
                 ready, oldest_ms = found.get(name, own._replace(ready=0))
                 oldest_ms = min(oldest_ms, own.oldest_run_after_ms)
                 found[name] = GroupCounts(ready + own.ready, oldest_ms)
-        return {name: found[name] for name in sorted(found, key=str.encode)[:limit]}, sorted(missing)
+        return found, sorted(missing)
 
 
 class GroupsApi:

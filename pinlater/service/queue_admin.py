@@ -17,7 +17,7 @@ MAX_CHANGES = 100
 """Settings in one command; there are fewer."""
 
 _BREAKER, _FLOWS_BY_GROUP = "pause_on_failures", "flows_by_group"
-_GROUP_LIMITS = ("group_concurrency", "group_rate")
+_GROUP_LIMITS = ("group_concurrency", "group_rate", "group_max_pending")
 
 
 class QueueAdmin:

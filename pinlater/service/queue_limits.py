@@ -23,6 +23,7 @@ from pinlater.queues.breaker_probes import BreakerProbes, Probe
 from pinlater.queues.cluster_limits import RateLimiter
 from pinlater.queues.directory import QueueDirectory
 from pinlater.queues.group_limits import GroupLimits
+from pinlater.queues.group_pending import GroupPendingCounts
 from pinlater.queues.settings import PauseSettings, QueueSettings
 from pinlater.schedule import utc_text
 from pinlater.service.descriptors import ClaimTokens
@@ -78,6 +79,7 @@ class QueueLimits:
         metrics: Metrics,
         claims: ClaimTokens,
         events: JobEvents,
+        priorities: Sequence[int],
     ) -> None:
         self._router = router
         self._clock = clock
@@ -85,6 +87,7 @@ class QueueLimits:
         self._metrics = metrics
         self._claims = claims
         self.groups = GroupLimits(router, queues, clock, events.ready)
+        self.group_pending = GroupPendingCounts(router.members, queues, clock, priorities)
         self.probes = BreakerProbes(router.members, queues, clock)
         self._rate = RateLimiter(router.members, router.members.clock)
         self._returning = BackgroundTasks()
@@ -299,7 +302,7 @@ class QueueLimits:
             answer = answers[0] if answers else None
             claimed = None if answer is None else answer.job
             if claimed is not None and settings.limits_groups and await self.groups.admit(queue, [[claimed]]):
-                answer = ClaimAnswer(ClaimOutcome.LIMITED)
+                answer = ClaimAnswer(ClaimOutcome.GROUP_LIMITED)
         finally:
             if answer is None or answer.job is None:
                 self.refund_tokens(queue, 1)

@@ -78,11 +78,14 @@ def test_a_group_is_paused_weighed_and_resumed(place: Place, visitor: Visitor, q
     shown = visitor.press(path, f"{path}/groups/pause", group="betty")
     assert "paused by anna@laptop" in visitor.text(path)
     visitor.press(path, f"{path}/groups/resume", group="betty")
-    assert "Group betty weighs 3 now" in visitor.press(path, f"{path}/groups/weigh", group="betty", weight="3")
-    assert "weight is '0'; allowed: 1 to 1000" in visitor.press(path, f"{path}/groups/weigh", group="betty", weight="0")
+    limited = visitor.press(path, f"{path}/groups/set", group="betty", weight="3", concurrency="2", rate="50/s")
+    assert "Group betty has other settings now" in limited
+    assert "at most 50/s" in limited
+    assert "weight is '0'; allowed: 1 to 1000" in visitor.press(path, f"{path}/groups/set", group="betty", weight="0")
     acme, betty = place.client.get_groups(queue, ["acme <b>", "betty"]).groups
     assert (acme.settings["paused"].value, betty.settings["weight"].value) == ("true", "3")
-    visitor.press(path, f"{path}/groups/weigh", group="betty")
+    assert [betty.settings[key] for key in ("concurrency", "rate")] == [("2", "group"), ("50/s", "group")]
+    visitor.press(path, f"{path}/groups/set", group="betty", weight="", concurrency="", rate="")
     assert "gets its turns again" in visitor.press(path, f"{path}/groups/resume", group="acme <b>")
     acme, betty = place.client.get_groups(queue, ["acme <b>", "betty"]).groups
     assert (acme.settings["paused"].value, betty.settings["weight"].value) == ("false", "1")

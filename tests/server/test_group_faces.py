@@ -1,4 +1,4 @@
-"""Weights and pauses of groups, as a real server shows and changes them."""
+"""Weights, limits and pauses of groups, as a real server shows and changes them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from pinlater.client.client import Client
 from pinlater.data_folder.password import hash_password
 from pinlater.errors import ContinuationInvalid, PasswordInvalid, QueueNotFound, RequestInvalid
-from pinlater.model import DequeueRequest, ExtendedJob
+from pinlater.model import Ack, DequeueRequest, ExtendedJob
 from pinlater.model.job_holds import HoldReason
 from tests.server.commands import Shell
 from tests.server.running import running
@@ -67,6 +67,23 @@ def test_a_paused_group_waits_and_says_why(client: Client, queue: str) -> None:
     assert taken(client, queue, 9) == {"acme": 3}
 
 
+def test_a_group_at_its_limit_waits_and_says_why(client: Client, queue: str) -> None:
+    (*_, last) = fill(client, queue, acme=5, betty=3)[:5]
+    client.update_queue(queue, PASSWORD, set={"group_concurrency": "4"})
+    client.update_group(queue, "acme", PASSWORD, set={"concurrency": "2"})
+    jobs = client.dequeue(DequeueRequest(queue, 20))
+    assert Counter(bytes(job.body).decode() for job in jobs) == {"acme": 2, "betty": 3}
+    acme, betty = client.get_groups(queue, ["acme", "betty"]).groups
+    assert (acme.ready, acme.running, acme.settings["concurrency"]) == (3, 2, ("2", "group"))
+    assert (betty.ready, betty.running, betty.settings["concurrency"]) == (0, 3, ("4", "queue"))
+    left = {job.descriptor for job in jobs}
+    (hold, *_) = client.explain_jobs([each for each in (last,) if each not in left])
+    assert hold.text == "Its group 'acme' has reached its maximum of 2 jobs in progress."
+    client.ack(queue, [Ack(job.descriptor) for job in jobs if bytes(job.body) == b"acme"][:1], [])
+    (job,) = client.dequeue(DequeueRequest(queue, 20, wait_ms=30_000))
+    assert bytes(job.body) == b"acme"
+
+
 def test_a_waiting_dequeue_gets_the_jobs_of_a_group_that_is_resumed(client: Client, queue: str) -> None:
     fill(client, queue, acme=1)
     client.update_group(queue, "acme", PASSWORD, set={"paused": "true"})
@@ -101,6 +118,8 @@ def test_groups_are_listed_page_by_page(client: Client, queue: str) -> None:
         ("a*", {"paused": "true"}, "a group by its name"),
         ("a", {"weight": "0"}, "1 to 1000"),
         ("a", {"weight": "much"}, "1 to 1000"),
+        ("a", {"concurrency": "0"}, "1 to 1000000, or none"),
+        ("a", {"rate": "0/s"}, "more than 0/s"),
         ("a", {"wieght": "2"}, "did you mean weight"),
         ("a", {"paused_why": "x"}, "only together with paused=true"),
     ],
@@ -144,7 +163,11 @@ def test_the_command_line_sets_pauses_and_lists(client: Client, queue: str, tmp_
     (changes,) = [entry for entry in client.audit(limit=1) if entry.target == queue]
     assert (changes.action, changes.detail[:19]) == ("update_group", "betty: paused=true,")
     shell("group", "unset", queue, "betty")
-    assert "1  false   default" in shell("group", "show", queue, "betty").out
+    assert "false   default" in shell("group", "show", queue, "betty").out
+    shell("group", "set", queue, "betty", "--concurrency", "2", "--rate", "600/m")
+    (row,) = shell("group", "show", queue, "betty").out.splitlines()[1:]
+    assert row.split()[:3] + row.split()[4:] == ["betty", "1", "0", "1", "2", "10/s", "false", "group"]
+    assert "name at least one of --weight" in shell("group", "set", queue, "betty", code=2).err
 
 
 def test_the_command_line_takes_the_groups_off_all_jobs(client: Client, queue: str, tmp_path: Path) -> None:

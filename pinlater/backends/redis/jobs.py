@@ -277,6 +277,16 @@ class Queries(ScriptCaller):
                 found[name.decode()] = GroupCounts(before.ready + ready, oldest)
         return {name: found[name] for name in sorted(found, key=str.encode)[:limit]}
 
+    async def count_groups(
+        self, queue: str, priorities: Sequence[int], groups: Sequence[str], most: int = MOST_COUNTED
+    ) -> dict[str, GroupCounts]:
+        if not groups:
+            return {}
+        args: Args = [queue, most, len(priorities), *priorities, *groups]
+        found = await self._store.call_queue("count_groups", queue, args)
+        counts = zip(groups, found[::2], found[1::2], strict=True)
+        return {group: GroupCounts(ready, int(oldest)) for group, ready, oldest in counts if ready}
+
     async def clear_groups(self, queue: str, position: str, limit: int, dry_run: bool) -> ClearedGroups:
         cursor, _, marked_at = (position or "0:").partition(":")
         args: Args = [queue, cursor, marked_at, limit, MAX_PRIORITY, int(dry_run)]

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heapreplace
+from itertools import product
 from typing import NamedTuple
 
 from pinlater.backends.group_rules import GROUP_RULES_PREFIX, NO_GROUP_RULES, GroupRules, read_group_rules
@@ -23,6 +24,7 @@ from pinlater.backends.sql.extensions import split_group
 from pinlater.backends.sql.session import Row, Session, in_slices
 from pinlater.model import MAX_TIME_MS
 
+NO_BOUND = 2**53
 GROUPS_PER_STATEMENT = 64
 """Lines whose first jobs are read at once."""
 
@@ -206,8 +208,8 @@ class Turns:
 
     def _left(self, priority: int, group: bytes) -> int:
         """How many more jobs of a group may be picked of this priority."""
-        if not self._most:
-            return 1
+        if not (self._most and group):
+            return NO_BOUND
         room = self._rooms.get(group)
         of_others = sum(in_hand[group] for other, in_hand in self._in_hand.items() if other != priority)
         return (self._most - self._handed_out[group] if room is None else room.jobs) - of_others
@@ -489,12 +491,29 @@ def list_groups(
         for priority in priorities
         for (group,) in session.rows("groups_in_priority", (queue_id, priority, first.encode(), limit))
     }
-    found: dict[str, GroupCounts] = {}
-    for name in sorted(names)[:limit]:
-        text = "\nUNION ALL\n".join([session.statements["in_line_of_group"]] * len(priorities))
-        values = [value for each in priorities for value in (each, queue_id, each, name, MOST_COUNTED)]
+    return _counts_in_line(session, queue_id, priorities, sorted(names)[:limit], MOST_COUNTED)
+
+
+def count_groups(
+    session: Session, queue: str, priorities: Sequence[int], groups: Sequence[str], most: int = MOST_COUNTED
+) -> dict[str, GroupCounts]:
+    queue_id, rules_version = session.queue_with_groups(queue)
+    if rules_version is None:
+        return {}
+    return _counts_in_line(session, queue_id, priorities, [group.encode() for group in groups], most)
+
+
+def _counts_in_line(
+    session: Session, queue_id: int, priorities: Sequence[int], groups: Sequence[bytes], most: int
+) -> dict[str, GroupCounts]:
+    """Of the groups that have jobs in line, in their order."""
+    found: dict[int, GroupCounts] = {}
+    for some in in_slices([*product(range(len(groups)), priorities)], GROUPS_PER_STATEMENT):
+        text = "\nUNION ALL\n".join([session.statements["in_line_of_group"]] * len(some))
+        values = [value for place, each in some for value in (place, queue_id, each, groups[place], most)]
         session.cursor.execute(text, values)
-        rows = [row[1:] for row in session.cursor.fetchall() if row[1]]
-        if rows:
-            found[name.decode()] = GroupCounts(sum(ready for ready, _ in rows), min(oldest_ms for _, oldest_ms in rows))
-    return found
+        for place, ready, oldest_ms in session.cursor.fetchall():
+            if ready:
+                before = found.get(place, GroupCounts(0, oldest_ms))
+                found[place] = GroupCounts(before.ready + ready, min(before.oldest_run_after_ms, oldest_ms))
+    return {groups[place].decode(): found[place] for place in sorted(found)}

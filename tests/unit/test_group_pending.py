@@ -1,0 +1,63 @@
+"""The maximum of jobs that wait in each group."""
+
+from __future__ import annotations
+
+import pytest
+
+from pinlater.errors import EnqueueRejected
+from pinlater.model import ExtendedJob
+from pinlater.queues.group_pending import GroupPendingCounts
+from tests.unit.test_limits_pause import change, stand
+
+
+def jobs(group: str, count: int) -> list[ExtendedJob]:
+    return [ExtendedJob(b"x", group=group)] * count
+
+
+async def test_a_full_group_refuses_what_passes_its_bound_and_others_go_on() -> None:
+    async with stand(2) as at:
+        await change(at, group_max_pending="5")
+        await at.service.enqueue("mail", jobs("acme", 4))
+        with pytest.raises(EnqueueRejected, match="group 'acme' of queue 'mail' has about 4 jobs that wait") as refused:
+            await at.service.enqueue("mail", [*jobs("betty", 1), *jobs("acme", 2)])
+        assert refused.value.reason == "GROUP_FULL"
+        assert refused.value.retry_after_ms is not None
+        await at.service.enqueue("mail", [*jobs("betty", 5), *jobs("acme", 1)])
+        await at.service.enqueue("mail", jobs("", 100))
+
+
+async def test_what_left_its_group_is_known_by_counting() -> None:
+    async with stand(2) as at:
+        await change(at, group_max_pending="5")
+        await at.service.enqueue("mail", jobs("acme", 5))
+        await at.service.count_pending()
+        with pytest.raises(EnqueueRejected):
+            await at.service.enqueue("mail", jobs("acme", 1))
+        assert len(await at.dequeue(5)) == 5
+        at.service.limits.group_pending._next_at_s = 0.0
+        await at.service.count_pending()
+        await at.service.enqueue("mail", jobs("acme", 5))
+
+
+async def test_what_others_enqueue_is_known_by_counting() -> None:
+    async with stand(2) as at:
+        await change(at, group_max_pending="5")
+        await at.service.enqueue("mail", jobs("acme", 1))
+        other = GroupPendingCounts(at.members, at.service.queues, at.clock, (1, 2, 3))
+        other.check("mail", {"acme": 5}, 5)
+        other.added("mail", {"acme": 1})
+        await at.service.enqueue("mail", jobs("acme", 4))
+        await other.poll()
+        with pytest.raises(EnqueueRejected):
+            other.check("mail", {"acme": 1}, 5)
+        other.check("mail", {"acme": 1}, 6)
+
+
+async def test_groups_without_a_bound_are_not_kept() -> None:
+    async with stand(2) as at:
+        await at.service.enqueue("mail", jobs("acme", 50))
+        await change(at, group_max_pending="5")
+        await at.service.enqueue("mail", jobs("acme", 5))
+        await change(at, group_max_pending="none")
+        await at.service.count_pending()
+        assert not at.service.limits.group_pending._levels
