@@ -226,13 +226,13 @@ ACKS_AND_CLAIMS = [
     ),
     lua(
         "ack_and_claim",
-        "ARGV[3] == '1'",
+        "sub(bounds, 1, 1) == '1'",
         "false",
         test_ack_and_claim.test_an_ack_frees_room_in_the_quota_for_the_claim_of_the_same_step,
     ),
     lua(
         "ack_and_claim",
-        "ARGV[3] == '1'",
+        "sub(bounds, 1, 1) == '1'",
         "true",
         test_ack_and_claim.test_a_claim_that_is_not_held_to_the_quota_does_not_ask_for_it,
     ),

@@ -166,22 +166,22 @@ TOKENS = [
     ),
     lua(
         "take_tokens",
-        "math.min(tonumber(ARGV[2]), math.floor(tokens + 1e-9))",
+        "math.min(wanted, math.floor(tokens + 1e-9))",
         "math.floor(tokens + 1e-9)",
         test_tokens.test_no_more_is_given_than_is_wanted,
         queue="bucket",
     ),
     lua(
         "take_tokens",
-        "return {math.max(0, granted), wait}",
-        "return {granted, wait}",
+        "return math.max(0, granted), tokens",
+        "return granted, tokens",
         test_tokens.test_tokens_that_are_refunded_are_there_again_up_to_the_capacity,
         queue="bucket",
     ),
     lua(
         "take_tokens",
-        "local tokens, at = 1, now",
-        "local tokens, at = capacity, now",
+        "tonumber(tokens or 1)",
+        "tonumber(tokens or capacity)",
         test_tokens.test_a_bucket_begins_with_one_token,
         queue="bucket",
     ),
@@ -197,13 +197,13 @@ TOKENS = [
 SHARES = [
     lua(
         "claim",
-        "ARGV[3] == '1'",
+        "sub(bounds, 1, 1) == '1'",
         "false",
         test_quotas.test_capped_claims_go_up_to_the_quota_and_no_further,
     ),
     lua(
         "claim",
-        "ARGV[3] == '1'",
+        "sub(bounds, 1, 1) == '1'",
         "true",
         test_quotas.test_a_claim_that_is_not_capped_does_not_ask_for_the_quota,
     ),

@@ -6,15 +6,16 @@ from collections.abc import Sequence
 
 import pytest
 
-from pinlater.backends.base import ClaimKey, ConfigEntry
+from pinlater.backends.base import AckRequest, ClaimKey, ConfigEntry
 from pinlater.backends.group_rules import GROUP_RULES_PREFIX
 from pinlater.backends.permit_store import FreedPermits, GroupRoom, Permit, PermitAnswer, PermitKey, PermitRequest
 from pinlater.errors import QueueNotFound
 from pinlater.model import DequeuedJob, new_version
 from tests.conformance.bindings import BINDINGS
 from tests.conformance.subject import Subject, key_of
-from tests.conformance.test_group_rules import version_above
+from tests.conformance.test_group_rules import pause, put_rules, version_above
 from tests.conformance.test_groups import grouped, groups_of
+from tests.conformance.test_priority_aging import LEVELS, aged
 
 pytestmark = pytest.mark.parametrize("binding", [each.param() for each in BINDINGS if each.has_groups], indirect=True)
 
@@ -212,6 +213,37 @@ async def test_a_group_without_room_is_passed_over_until_its_time(subject: Subje
     subject.tick(1_000)
     assert list(await subject.shard.count_ready(subject.queue, (1,), 100, subject.now_ms)) == [3]
     assert groups_of(await claim(subject, 10)) == {"a": 3}
+
+
+async def test_where_jobs_age_room_and_the_highest_limit_count_too(subject: Subject) -> None:
+    for priority in (1, 2, 3):
+        await aged(subject, *[(priority, 10 * priority)] * 4, group="a")
+    await put(subject, a=8)
+    assert [len(await subject.claim(limit=6, priorities=LEVELS, most_of_group=8)) for _ in range(3)] == [6, 2, 0]
+    subject.tick(LONG_MS)
+    assert [len(await subject.claim(limit=9, priorities=LEVELS, most_of_group=3)) for _ in range(3)] == [3, 1, 0]
+
+
+async def test_an_ack_and_a_claim_in_one_step_keep_to_room(subject: Subject) -> None:
+    await grouped(subject, "a", 5)
+    (job,) = await claim(subject, 1)
+    await put(subject, a=3)
+    ack = AckRequest(*key_of(job.descriptor), True, claim_descriptor=job.claim_descriptor)
+    request = subject.request(limit=9, most_of_group=9)
+    _, (jobs,) = await subject.shard.ack_and_claim(subject.queue, [ack], [request], subject.now_ms)
+    assert [job.group for job in jobs] == ["a"] * 3
+
+
+async def test_room_does_not_end_a_pause(subject: Subject) -> None:
+    await grouped(subject, "a", 3)
+    await put(subject, a=0)
+    await pause(subject, "a")
+    assert await claim(subject, 9) == []
+    assert await put(subject, a=2) == ["a"]
+    assert await claim(subject, 9) == []
+    subject.tick(1)
+    await put_rules(subject)
+    assert len(await claim(subject, 9)) == 2
 
 
 async def test_a_group_gets_as_many_as_it_has_room_for(subject: Subject) -> None:

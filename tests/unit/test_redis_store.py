@@ -9,6 +9,7 @@ import pytest
 import redis
 
 from pinlater.backends.base import AckOutcome, AckRequest, ClaimKey, ConfigEntry, ExpiryCounts, ScanPosition
+from pinlater.backends.permit_store import Permit, PermitAnswer, PermitKey, PermitRequest
 from pinlater.backends.redis import RedisShard
 from pinlater.backends.redis.connection import PipelinedConnection
 from pinlater.errors import NothingStored, OutcomeUnknown, QueueNotFound, StoreFull, StoreRefused
@@ -247,6 +248,23 @@ async def test_a_redis_out_of_memory_stores_nothing_and_can_be_emptied(own: Subj
     own_admin.config_set("maxmemory", "0")
     assert (await own.shard.ping()).full == ""
     assert own_admin.hlen("{pinlater}:q:mail:jobs") == 2
+
+
+async def test_in_a_redis_out_of_memory_claims_of_groups_get_their_permits_and_give_them_back(
+    own: Subject, own_admin: redis.Redis
+) -> None:
+    first, second = (PermitKey("1", 1, number, "claim") for number in (1, 2))
+    own_admin.config_set("maxmemory", "1mb")
+    requests = [PermitRequest("a", [first, second], 1, 10.0)]
+    assert await own.shard.take_permits(own.queue, requests, START_MS, START_MS) == [PermitAnswer(1)]
+    assert await own.shard.await_permits(own.queue, "2", {"a": 1}) == {"a": 0}
+    assert await own.shard.due_permits(own.queue, 1, START_MS, START_MS + 1) == [Permit("a", first)]
+    assert await own.shard.end_permits(own.queue, [first]) == {"a": ["2"]}
+    assert await own.shard.await_permits(own.queue, "2", {"a": 0}) == {}
+    own.now_ms += 10_000
+    assert await own.shard.due_permits(own.queue, 1, own.now_ms, own.now_ms) == []
+    own_admin.config_set("maxmemory", "0")
+    assert list(own_admin.scan_iter("*:permits*")) == []
 
 
 async def test_a_redis_that_evicts_what_expires_is_full_all_the_same(own: Subject, own_admin: redis.Redis) -> None:

@@ -38,6 +38,7 @@ from pinlater.backends.redis.records import (
     MAX_PRIORITY,
     Args,
     ack_args,
+    bounds_of,
     checkpoint_args,
     claim_args,
     dequeued,
@@ -119,9 +120,8 @@ class JobCommands(PubSub):
     async def claim(
         self, queue: str, requests: Sequence[ClaimRequest], now_ms: int, *, enforce_quota: bool = False
     ) -> list[list[DequeuedJob]]:
-        answer = await self._store.call_queue(
-            "claim", queue, (queue, now_ms, int(enforce_quota), *claim_args(requests, now_ms))
-        )
+        bounds = bounds_of(enforce_quota, requests[0].most_of_group if requests else 0)
+        answer = await self._store.call_queue("claim", queue, (queue, now_ms, bounds, *claim_args(requests, now_ms)))
         return self._claimed(queue, requests, now_ms, answer)
 
     async def ack_and_claim(
@@ -134,7 +134,8 @@ class JobCommands(PubSub):
         *,
         enforce_quota: bool = False,
     ) -> tuple[list[AckOutcome], list[list[DequeuedJob]]]:
-        args = (queue, now_ms, int(enforce_quota), *_ack_args(acks, rules), *claim_args(requests, now_ms))
+        bounds = bounds_of(enforce_quota, requests[0].most_of_group if requests else 0)
+        args = (queue, now_ms, bounds, *_ack_args(acks, rules), *claim_args(requests, now_ms))
         codes, answer = await self._store.call_queue("ack_and_claim", queue, args)
         return _ack_outcomes(codes), self._claimed(queue, requests, now_ms, answer)
 
@@ -151,7 +152,8 @@ class JobCommands(PubSub):
     async def claim_listed(
         self, queue: str, jobs: Sequence[JobKey], request: ClaimRequest, now_ms: int, *, enforce_quota: bool = False
     ) -> list[ClaimAnswer]:
-        args: Args = [queue, now_ms, int(enforce_quota), now_ms + request.spare_ms, request.claim_timeout_ms]
+        bounds = bounds_of(enforce_quota, request.most_of_group)
+        args: Args = [queue, now_ms, bounds, now_ms + request.spare_ms, request.claim_timeout_ms]
         args += (int(request.is_default_timeout), request.claim_descriptor, min(request.max_bytes, SLICE_BYTES))
         answers: list[ClaimAnswer] = []
         found = await self._store.call_queue("claim_listed", queue, [*args, *key_args(jobs)])
@@ -159,8 +161,8 @@ class JobCommands(PubSub):
             if isinstance(each, int):
                 answers.append(ClaimAnswer(_CLAIM_OUTCOMES[each]))
                 continue
-            run_after, value, changed, expiry = each
-            flat = (ID.pack(job.id), run_after, [value], [changed])
+            run_after, value, changed, expiry, *group = each
+            flat = (ID.pack(job.id), run_after, [value], [changed], (), *[group] * len(group))
             (handed_out,) = dequeued(flat, queue, self.shard_id, request.claim_descriptor, int(expiry))
             answers.append(ClaimAnswer(ClaimOutcome.CLAIMED, handed_out))
         return answers

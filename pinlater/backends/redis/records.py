@@ -50,7 +50,14 @@ What few jobs have (extended.py); none of it is there while no job has it:
     BASE:ahead:PRIORITY           zset    group without -> its next turn, while that is ahead of the virtual time
     BASE:turn                     hash    priority -> the virtual time (CLEARING_MARK -> when it was set)
     BASE:rules                    hash    group -> GROUP_RULE; "" -> the rules of patterns (put_config.lua)
-    BASE:held:PRIORITY            zset    group that is held back -> until when its pause lasts
+    BASE:held:PRIORITY            zset    group that is held back -> until when its pause lasts, or it has no room
+    BASE:rooms                    hash    group -> how many jobs claims may hand out, until when that counts
+    BASE:rooms:until              zset    group -> until when its room counts
+    BASE:permits                  hash    SHARD:id of a job that has a permit -> PERMIT, group, claim (_permits.lua)
+    BASE:permits:checks           zset    the same -> when somebody is to look whether its claim has ended
+    BASE:permits:counts           hash    group with permits -> how many
+    BASE:permits:groups           hash    group -> level of its token bucket, when that is full, the shards that wait
+    BASE:permits:past             zset    those of these groups for which no shard waits -> when the bucket is full
     BASE:tagged                   hash    id -> its tags, a line each
     BASE:tags                     zset    the jobs of each tag: tag, a zero byte, id, a byte of priority; one score
     BASE:until                    zset    id -> expires_at of all PENDING jobs that have one (and of some that were)
@@ -181,6 +188,9 @@ GROUPS_MARK, CLEARING_MARK = "g", "c"
 RESULT = Struct(">QQQIIB")
 """created_at, run_after, finished_at, attempts_allowed, attempts_remaining, priority; the result follows."""
 
+PERMIT = Struct(">BB")
+"""The priority of a job, bytes of its group; the group and the claim descriptor follow."""
+
 _GROUP_RULE = Struct(">IQ")
 """The weight of a group, and until when it is paused."""
 
@@ -224,6 +234,8 @@ LUA_LAYOUT = {
     "WEIGHED": str(WEIGHED),
     "GROUP_RULE": lua_format(_GROUP_RULE),
     "GROUP_RULES_PREFIX": GROUP_RULES_PREFIX,
+    "PERMIT": lua_format(PERMIT),
+    "PERMIT_BYTES": str(PERMIT.size),
     "MAX_TIME_MS": str(MAX_TIME_MS),
     "RESULT": lua_format(RESULT),
     "RESULT_BYTES": str(RESULT.size),
@@ -324,6 +336,11 @@ def claim_args(requests: Sequence[ClaimRequest], now_ms: int) -> Args:
     return args
 
 
+def bounds_of(enforce_quota: bool, most_of_group: int) -> Arg:
+    """Whether a claim goes by the queue's quota, and `most_of_group` where that counts (see _claim.lua)."""
+    return f"{enforce_quota:d}:{most_of_group}" if most_of_group else int(enforce_quota)
+
+
 def level_args(levels: Sequence[Level]) -> Args:
     """For a script that is told of each priority apart; aged levels are one argument."""
     priorities, last = split_levels(levels)
@@ -343,12 +360,12 @@ def level_bytes(levels: Sequence[Level]) -> bytes:
 def dequeued(
     answer: Sequence[Any], queue: str, shard: str, claim_descriptor: str, expires_at_ms: int
 ) -> list[DequeuedJob]:
-    """Jobs from their ids, run_afters, values, what has changed, if anything has, and expiries of their own (see
-    claim.lua).
+    """Jobs from their ids, run_afters, values, what has changed, if anything has, expiries of their own, and groups
+    (see claim.lua).
     """
     if not answer:
         return []
-    packed_ids, scores, values, changes, *expiries = answer
+    packed_ids, scores, values, changes, *more = answer
     ids: Iterable[int] = _ids(len(values)).unpack(packed_ids)
     jobs: list[DequeuedJob] = []
     append, head_bytes = jobs.append, HEAD.size
@@ -390,10 +407,13 @@ def dequeued(
         )
         if is_reference:
             jobs[-1].body = BodyReference(jobs[-1].body)
-    if expiries and expiries[0]:
-        own = iter(expiries[0])
+    if more and more[0]:
+        own = iter(more[0])
         for place, own_expires_at_ms in zip(own, own, strict=True):
             jobs[place].claim_expires_at_ms = int(own_expires_at_ms)
+    if len(more) > 1:
+        for job, group in zip(jobs, more[1], strict=True):
+            job.group = group.decode()
     return jobs
 
 

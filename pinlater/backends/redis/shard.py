@@ -11,6 +11,7 @@ from pinlater.backends.redis.connection import FULL
 from pinlater.backends.redis.coordination import ConfigCommands, Coordination, Maintenance
 from pinlater.backends.redis.extended_jobs import ExtendedCommands, KeyHomes
 from pinlater.backends.redis.jobs import AdminCommands, JobCommands, Queries
+from pinlater.backends.redis.permits import PermitCommands
 from pinlater.backends.redis.pubsub import PubSub
 from pinlater.backends.redis.redis_transfer import RedisTransfer
 from pinlater.backends.redis.scripts import RedisStore
@@ -26,6 +27,7 @@ class RedisShard(
     ConfigCommands,
     JobCommands,
     ExtendedCommands,
+    PermitCommands,
     PubSub,
     Queries,
     AdminCommands,

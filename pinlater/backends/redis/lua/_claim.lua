@@ -1,9 +1,10 @@
 -- Hand out eligible jobs to each request in turn. The first write removes, so a Redis out of memory can be emptied.
 -- ARGV has from `at` on, packed, one per request: limit, max_bytes, claimed_at, time-out, 1 where a job's own time-out
 -- counts before that, else 0, number of bytes of the levels, the levels, descriptor. The levels are priorities of a byte
--- each, or those of a queue whose jobs age (_aging.lua). `within_quota`: no more than the queue's quota leaves.
--- Returns per request {ids, run_afters with commas between, values, changed or '', expiries of their own}: of the last
--- two, changed is left out where all are '', expiries (place from 0 and time in turn) where there are none.
+-- each, or those of a queue whose jobs age (_aging.lua). `bounds`: 1 for no more than the queue's quota leaves, else 0; where
+-- groups have limits a colon and ClaimRequest.most_of_group follow.
+-- Returns per request {ids, run_afters with commas between, values, changed or '', expiries of their own, groups}: changed
+-- is empty where all are '', expiries (place from 0 and time in turn) where there are none; groups are there only with limits.
 -- BOUND    limits and max_bytes; no request is looked at once the bodies come to SLICE_BYTES: the answer is shorter then
 local PAGE, SLICE_BYTES = 128, $SLICE_BYTES
 
@@ -25,14 +26,14 @@ local function eligible(pending, page, latest)
   return ids, scores
 end
 
-local function claim(root, base, queue, now, within_quota, at, queue_entry)
-  local call = redis.call
+local function claim(root, base, queue, now, bounds, at, queue_entry)
+  local call, most = redis.call, #bounds > 1 and tonumber(sub(bounds, 3)) or nil
   local given, earliest = 0, nil
   local jobs_key, changed_key = base .. ':jobs', base .. ':changed'
   local claims_key, expiry_key = base .. ':claims', base .. ':expiry'
   -- What this script adds there belongs to jobs that it has handed out, so it need not look again.
   local any_changed = call('EXISTS', changed_key) == 1
-  local lines, entered = string.sub(queue_entry, -1) == '$GROUPS_MARK' and lines_of(base), {}
+  local lines, entered = string.sub(queue_entry, -1) == '$GROUPS_MARK' and lines_of(base, most), {}
   local is_clearing = lines and string.sub(queue_entry, -2, -2) == '$CLEARING_MARK'
   local any_extra = call('EXISTS', base .. ':extra') == 1
   if any_extra and not sweep(base, now, SWEPT) then
@@ -102,6 +103,7 @@ local function claim(root, base, queue, now, within_quota, at, queue_entry)
         o = o + 1
         ids_out[o], scores_out[o], values_out[o] = id, scores[i], value
         if changed then out[4][o] = was end
+        if out[6] then out[6][o] = in_line and picked[i].group or '' end
       end
       if fit == 0 then break end
       if in_line then
@@ -121,14 +123,14 @@ local function claim(root, base, queue, now, within_quota, at, queue_entry)
 
   -- How many more claims may be alive.
   local free = math.huge
-  if within_quota then
+  if sub(bounds, 1, 1) == '1' then
     local quota = tonumber(string.match(call('HGET', root .. ':shares', queue) or '0', '^%d+'))
     free = quota - call('ZCARD', expiry_key)
   end
 
   local answer = {}
   while at <= #ARGV and given < SLICE_BYTES do
-    local request, out = ARGV[at], {{}, {}, {}, {}, {}}
+    local request, out = ARGV[at], {{}, {}, {}, {}, {}, most and lines and {} or nil}
     local limit, room, claimed_at, timeout, is_default, levels = unpack_record($REQUEST, request)
     local left, expiry = math.min(limit, free), string.format('%d', claimed_at + timeout)
     local last = $REQUEST_BYTES + levels
@@ -143,10 +145,9 @@ local function claim(root, base, queue, now, within_quota, at, queue_entry)
       local ordered, from, to = aging.order(lines, math.max(0, left), is_clearing), 1, 1
       while ordered[from] do
         while ordered[to + 1] and ordered[to + 1].priority == ordered[from].priority do to = to + 1 end
-        local taken
         local priority, count = ordered[from].priority, to - from + 1
-        taken, room = take(out, priority, count, room, expiry, prefix, descriptor, claimed_at, is_default == 1)
-        if room < 0 or taken == 0 then break end
+        room = select(2, take(out, priority, count, room, expiry, prefix, descriptor, claimed_at, is_default == 1))
+        if room < 0 then break end
         from, to = to + 1, to + 1
       end
       last = 0
@@ -160,7 +161,7 @@ local function claim(root, base, queue, now, within_quota, at, queue_entry)
     free = free - #out[1]
     local any = #out[1] > 0
     if any and (not earliest or tonumber(expiry) < earliest) then earliest = tonumber(expiry) end
-    answer[#answer + 1] = any and {table.concat(out[1]), table.concat(out[2], ','), out[3], out[4], out[5]} or {}
+    answer[#answer + 1] = any and {table.concat(out[1]), table.concat(out[2], ','), unpack(out, 3, 6)} or {}
     at = at + 1
   end
   if earliest then call('ZADD', root .. ':claimed', 'LT', string.format('%d', earliest), queue) end

@@ -4,11 +4,14 @@
 --                      more, and turns ahead of the virtual time
 -- BASE:turn            the virtual time, by priority
 -- BASE:rules           of a group by name its weight and until when it is paused (group_rules.py); '' has the patterns
--- BASE:held:PRIORITY   the groups that are held back since they are paused, until then; BASE:ahead has their turns
+-- BASE:held:PRIORITY   the groups that are held back since they are paused, or have no room, until then; BASE:ahead has
+--                      their turns
+-- BASE:rooms           how many jobs of a group claims may hand out, and until when that counts (put_rooms.lua)
 -- The entry of a queue with groups in ROOT:queues ends with $GROUPS_MARK, and with $CLEARING_MARK$GROUPS_MARK from a step
 -- of clear_groups.lua on until a job with a group comes in; meanwhile no job comes into line.
--- The functions are made only where a queue has groups: to make a function costs every call.
-local function lines_of(base)
+-- The functions are made only where a queue has groups: to make a function costs every call. `most` of a claim:
+-- ClaimRequest.most_of_group; nil where that is 0.
+local function lines_of(base, most)
   local call, L = redis.call, {}
   local ENTERED, HELD_AT_ONCE = $ENTERED, $HELD_AT_ONCE
 
@@ -79,18 +82,21 @@ local function lines_of(base)
     write('ZREM', base .. ':held:' .. priority, groups)
     local waiting = {}
     for _, group in ipairs(groups) do
-      if line(priority, group, 0, 1)[1] then waiting[#waiting + 1] = group end
+      if L.has_jobs(priority, group) then waiting[#waiting + 1] = group end
     end
     wait(priority, waiting)
   end
 
-  -- Whether the group of this job is paused.
-  function L.is_paused(record, now)
+  -- Whether a group has jobs in line.
+  function L.has_jobs(priority, group) return line(priority, group, 0, 1)[1] ~= nil end
+
+  -- Whether a group is paused, or the group of this job.
+  function L.is_group_paused(group, now)
     if call('EXISTS', base .. ':rules') == 0 then return false end
-    local group = L.group_in(record)
     local _, until_ms = rule(group, call('HGET', base .. ':rules', group))
     return until_ms > now
   end
+  function L.is_paused(record, now) return L.is_group_paused(L.group_in(record), now) end
 
   -- The group of a job, by its extra record, if it has one.
   function L.group_in(record)
@@ -138,39 +144,67 @@ local function lines_of(base)
     L.enter(priority, groups, run_afters, ids)
   end
 
-  -- The first groups of a priority that may run, by turn. Those that are paused are held back from now on, but where
-  -- `looks` forbids to write. The first write removes.
+  -- What this claim may still hand out of a group: `left` jobs; until when that counts where it is the group's room, else 0.
+  -- Jobs without a group have no bound.
+  local NO_BOUND, rooms = {left = math.huge, until_ms = 0}, {}
+  local function read_rooms(groups, now)
+    local new = {}
+    for _, group in ipairs(groups) do
+      if not rooms[group] then new[#new + 1] = group end
+    end
+    for i, text in ipairs(read('HMGET', base .. ':rooms', new)) do
+      local jobs, until_ms = string.match(text or '', '^(%d+) (%d+)$')
+      if jobs and tonumber(until_ms) > now then
+        rooms[new[i]] = {left = tonumber(jobs), until_ms = tonumber(until_ms)}
+      else
+        rooms[new[i]] = new[i] == '' and NO_BOUND or {left = most, until_ms = 0}
+      end
+    end
+  end
+
+  -- A group has no job in line any more: the turns that it had ahead of the virtual time stay.
+  local function end_wait(priority, group, turn)
+    call('ZREM', base .. ':turns:' .. priority, group)
+    call('ZADD', base .. ':ahead:' .. priority, exact(turn), group)
+  end
+
+  local function hold(priority, group, turn, until_ms)
+    end_wait(priority, group, turn)
+    call('ZADD', base .. ':held:' .. priority, string.format('%.0f', until_ms), group)
+  end
+
+  -- The first groups of a priority that may run, by turn. Those that are paused, or have no room, are held back from now
+  -- on, but where `looks` forbids to write. The first write removes.
   local function next_groups(priority, page, now, looks)
     local turns, held = base .. ':turns:' .. priority, base .. ':held:' .. priority
     local any_rules, wanted = call('EXISTS', base .. ':rules') == 1, page
     now = tonumber(now)
-    if any_rules and not looks then
+    if not looks then
       local over = call('ZRANGEBYSCORE', held, '-inf', now, 'LIMIT', 0, HELD_AT_ONCE)
       if over[1] then L.free(priority, over) end
     end
     while true do
-      local found, names, waiting, paused = call('ZRANGE', turns, 0, wanted - 1, 'WITHSCORES'), {}, {}, {}
+      local found, names, waiting, barred = call('ZRANGE', turns, 0, wanted - 1, 'WITHSCORES'), {}, {}, {}
       for i = 1, #found, 2 do names[#names + 1] = found[i] end
       local rules = any_rules and read('HMGET', base .. ':rules', names)
+      if most then read_rooms(names, now) end
       for i, group in ipairs(names) do
         local weight, until_ms = 1, 0
         if rules then weight, until_ms = rule(group, rules[i]) end
-        local turn = tonumber(found[2 * i])
+        local turn, room = tonumber(found[2 * i]), most and rooms[group] or NO_BOUND
+        if room.left <= 0 then until_ms = math.max(until_ms, room.until_ms) end
         if until_ms > now then
-          paused[#paused + 1] = {group, turn, until_ms}
-        elseif #waiting < page then
-          waiting[#waiting + 1] = {group = group, turn = turn, place = i, taken = 0, members = {}, stride = 1 / weight}
+          barred[#barred + 1] = {group, turn, until_ms}
+        elseif room.left > 0 and #waiting < page then
+          local one = {group = group, turn = turn, place = i, room = room, taken = 0, members = {}, stride = 1 / weight}
+          waiting[#waiting + 1] = one
         end
       end
-      if #paused == 0 or looks and (#names < wanted or #waiting == page) then return waiting end
-      if looks then
-        wanted = wanted + #paused
+      if looks or #barred == 0 then
+        if #names < wanted or #waiting == page then return waiting end
+        wanted = 2 * wanted - #waiting
       else
-        for _, each in ipairs(paused) do
-          call('ZREM', turns, each[1])
-          call('ZADD', base .. ':ahead:' .. priority, exact(each[2]), each[1])
-          call('ZADD', held, string.format('%.0f', each[3]), each[1])
-        end
+        for _, each in ipairs(barred) do hold(priority, unpack(each)) end
       end
     end
   end
@@ -181,12 +215,12 @@ local function lines_of(base)
     local chunk = math.ceil(page / math.max(1, #waiting))
     while #ids < page and #waiting > 0 do
       local one = table.remove(waiting, 1)
-      if one.taken == #one.members and not one.at_end then
+      if one.taken == #one.members and one.taken < one.room.left and not one.at_end then
         local more = line(priority, one.group, one.taken, chunk)
         for _, each in ipairs(more) do one.members[#one.members + 1] = each end
         one.at_end = #more < chunk
       end
-      if one.taken < #one.members then
+      if one.taken < #one.members and one.taken < one.room.left then
         one.taken = one.taken + 1
         local n, each = #ids + 1, one.members[one.taken]
         ids[n], run_afters[n] = sub(each, -8), string.format('%.0f', (unpack_record('>I8', each, #each - 15)))
@@ -202,13 +236,7 @@ local function lines_of(base)
     return ids, run_afters, picked, turns
   end
 
-  -- A group has no job in line any more: the turns that it had ahead of the virtual time stay.
-  local function end_wait(priority, group, turn)
-    call('ZREM', base .. ':turns:' .. priority, group)
-    call('ZADD', base .. ':ahead:' .. priority, exact(turn), group)
-  end
-
-  -- The first `count` jobs that `first` gave were handed out: their groups have had so many turns.
+  -- The first `count` jobs that `first` gave were handed out: their groups have had so many turns, and have less room.
   function L.serve(priority, ids, picked, turns, count)
     local gone, members, served, next_turns = {}, {}, {}, {}
     for i = 1, count do
@@ -224,10 +252,16 @@ local function lines_of(base)
     write('ZREM', base .. ':s:8:' .. priority, gone)
     write('ZREM', base .. ':lines:' .. priority, members)
     for _, one in ipairs(served) do
-      if one.served < #one.members or (not one.at_end and line(priority, one.group, 0, 1)[1]) then
-        next_turns[#next_turns + 1], next_turns[#next_turns + 2] = exact(one.next), one.group
-      else
+      local room, has_more = one.room, one.served < #one.members or (not one.at_end and L.has_jobs(priority, one.group))
+      room.left = room.left - one.served
+      local is_room = room.until_ms > 0
+      if is_room then call('HSET', base .. ':rooms', one.group, string.format('%d %.0f', room.left, room.until_ms)) end
+      if not has_more then
         end_wait(priority, one.group, one.next)
+      elseif is_room and room.left <= 0 then
+        hold(priority, one.group, one.next, room.until_ms)
+      else
+        next_turns[#next_turns + 1], next_turns[#next_turns + 2] = exact(one.next), one.group
       end
     end
     write('ZADD', base .. ':turns:' .. priority, next_turns)
@@ -255,7 +289,7 @@ local function lines_of(base)
     write('ZREM', base .. ':s:8:' .. priority, ids)
     write('ZREM', base .. ':lines:' .. priority, members)
     for group in pairs(groups) do
-      local turn = not line(priority, group, 0, 1)[1] and call('ZSCORE', base .. ':turns:' .. priority, group)
+      local turn = not L.has_jobs(priority, group) and call('ZSCORE', base .. ':turns:' .. priority, group)
       if turn then end_wait(priority, group, tonumber(turn)) end
     end
     return ids, run_afters

@@ -1,10 +1,10 @@
 -- Hand out the jobs given, where they are eligible, in order. The first write removes.
 -- KEYS     1 ROOT   2 BASE
--- ARGV     1 queue   2 now   3 within the queue's quota (1 or 0)   4 claimed_at   5 time-out   6 1 where a job's own
---          time-out counts before that, else 0   7 descriptor   8 most bytes of bodies   then per job: priority, id
--- RETURNS  per job {run_after, value, changed or '', expiry} where it was handed out, else 1 not due, 2 behind another
---          one, 3 in progress, 4 ended, 5 not found, 6 no room in the quota; fewer than the jobs where the bodies came to
---          the most; nil: no such queue
+-- ARGV     1 queue   2 now   3 bounds (_claim.lua)   4 claimed_at   5 time-out   6 1 where a job's own time-out
+--          counts before that, else 0   7 descriptor   8 most bytes of bodies   then per job: priority, id
+-- RETURNS  per job {run_after, value, changed or '', expiry, where groups have limits its group} where it was handed out,
+--          else 1 not due, 2 behind another one, 3 in progress, 4 ended, 5 not found, 6 no room in the quota; fewer than
+--          the jobs where the bodies came to the most; nil: no such queue
 -- BOUND    the jobs given; the most bytes and one body
 --#include many
 --#include layout
@@ -22,7 +22,7 @@ local has_groups = sub(queue_entry, -1) == '$GROUPS_MARK'
 local any_extra, earliest, any, answer = call('EXISTS', base .. ':extra') == 1, math.huge, false, {}
 
 local free = math.huge
-if ARGV[3] == '1' then
+if sub(ARGV[3], 1, 1) == '1' then
   local quota = tonumber(string.match(call('HGET', root .. ':shares', queue) or '0', '^%d+'))
   free = quota - call('ZCARD', base .. ':expiry')
 end
@@ -42,7 +42,7 @@ local function hindrance(state, run_after, expires, extra)
   return (free <= 0 or has_groups and lines_of(base).is_paused(extra, now)) and LIMITED or nil
 end
 
-local function hand_out(state, priority, id, run_after, value, attempts, status_bytes, lasts)
+local function hand_out(state, priority, id, run_after, value, attempts, status_bytes, lasts, group)
   local changed, expiry = call('HGET', base .. ':changed', id), string.format('%.0f', claimed_at + lasts)
   if state == IN_LINE then lines_of(base).leave(priority, {id}) else call('ZREM', base .. ':s:0:' .. priority, id) end
   call('ZADD', base .. ':s:1:' .. priority, run_after, id)
@@ -53,7 +53,7 @@ local function hand_out(state, priority, id, run_after, value, attempts, status_
     call('HSET', base .. ':changed', id, pack(CHANGED, now, attempts, attempts, 0) .. status)
   end
   earliest, free, any = math.min(earliest, claimed_at + lasts), free - 1, true
-  return {run_after, value, changed or '', expiry}
+  return {run_after, value, changed or '', expiry, group}
 end
 
 for at = 9, #ARGV, 2 do
@@ -69,7 +69,8 @@ for at = 9, #ARGV, 2 do
     room = room - body_bytes(value)
     if room < 0 and any then break end
     local lasts = ARGV[6] == '1' and own > 0 and own or timeout
-    code = hand_out(state, priority, id, run_after, value, attempts, status_bytes, lasts)
+    local group = #ARGV[3] > 1 and lines_of(base).group_in(extra) or nil
+    code = hand_out(state, priority, id, run_after, value, attempts, status_bytes, lasts, group)
   end
   answer[#answer + 1] = code
 end

@@ -53,7 +53,7 @@ local is_whole = is_first and cursor == '0'
 local round = is_first and marked_at or ARGV[3]
 if jobs > 0 and not is_whole then round = '' end
 if cursor == '0' and round == marked_at and is_empty then
-  local keys = {base .. ':turn'}
+  local keys = {base .. ':turn', base .. ':rooms', base .. ':rooms:until'}
   for priority = 1, tonumber(ARGV[5]) do
     for _, index in ipairs({':lines:', ':turns:', ':ahead:', ':held:'}) do keys[#keys + 1] = base .. index .. priority end
   end

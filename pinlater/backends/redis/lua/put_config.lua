@@ -40,7 +40,9 @@ local function drop(queue)
     base .. ':jobs', base .. ':changed', base .. ':claims', base .. ':links', base .. ':expiry', base .. ':ended:2',
     base .. ':ended:3', base .. ':dead', base .. ':undelivered', base .. ':trails',
     base .. ':until', base .. ':expired', base .. ':watched', base .. ':results', base .. ':tagged', base .. ':tags',
-    base .. ':turn', base .. ':rules',
+    base .. ':turn', base .. ':rules', base .. ':rooms', base .. ':rooms:until',
+    base .. ':permits', base .. ':permits:checks', base .. ':permits:counts', base .. ':permits:groups',
+    base .. ':permits:past',
   }
   for priority = 1, tonumber(ARGV[3]) do
     for state = 0, 8 do keys[#keys + 1] = base .. ':s:' .. state .. ':' .. priority end
@@ -76,13 +78,13 @@ local function take_rules(queue, version, text)
   local is_read, packed_rules = pcall(packed_group_rules, text)
   call('DEL', base .. ':rules')
   write('HSET', base .. ':rules', is_read and packed_rules or {})
+  local lines = lines_of(base)
   for priority = 1, tonumber(ARGV[3]) do
     local freed = {}
     for _, group in ipairs(call('ZRANGE', base .. ':held:' .. priority, 0, -1)) do
-      local held = call('HGET', base .. ':rules', group)
-      if not held or select(2, unpack_record($GROUP_RULE, held)) <= now then freed[#freed + 1] = group end
+      if not lines.is_group_paused(group, now) then freed[#freed + 1] = group end
     end
-    if #freed > 0 then lines_of(base).free(priority, freed) end
+    if #freed > 0 then lines.free(priority, freed) end
   end
 end
 

@@ -1,0 +1,49 @@
+-- Permits of groups, at the home of a queue (permit_store.py).
+-- BASE:permits         by job (PermitKey.holder) PERMIT, group, claim descriptor; BASE:permits:checks when it is checked
+-- BASE:permits:counts  how many permits each group has that has any
+-- BASE:permits:groups  what a group has beside: level of its bucket (_bucket.lua), when that is full, the shards that wait,
+--                      in order, with commas between; '' for what it has not; semicolons stand between
+-- BASE:permits:past    when the bucket of a group is full, where no shard waits: then the group is of no use
+local function group_and_claim(record)
+  local _, size = unpack_record($PERMIT, record)
+  local last = $PERMIT_BYTES + size
+  return sub(record, $PERMIT_BYTES + 1, last), sub(record, last + 1)
+end
+
+-- The permits of these jobs go. How many of each group went.
+local function take_back(base, holders)
+  local counts, records = {}, read('HMGET', base .. ':permits', holders)
+  for i, holder in ipairs(holders) do
+    if redis.call('HDEL', base .. ':permits', holder) == 1 then
+      local group = group_and_claim(records[i])
+      counts[group] = (counts[group] or 0) + 1
+    end
+  end
+  write('ZREM', base .. ':permits:checks', holders)
+  local key = base .. ':permits:counts'
+  for group, count in pairs(counts) do
+    if redis.call('HINCRBY', key, group, -count) <= 0 then redis.call('HDEL', key, group) end
+  end
+  return counts
+end
+
+local function count_of(base, group) return tonumber(redis.call('HGET', base .. ':permits:counts', group) or 0) end
+
+-- What a group has beside its permits: level, when that is full, the shards.
+local function beside(base, group)
+  local text = redis.call('HGET', base .. ':permits:groups', group) or ';0;'
+  local level, full_at, shards = string.match(text, '^(.-);(.-);(.*)$')
+  local names = {}
+  for shard in string.gmatch(shards, '[^,]+') do names[#names + 1] = shard end
+  return level, full_at, names
+end
+
+-- The first write removes.
+local function put_beside(base, group, level, full_at, shards)
+  local key, past = base .. ':permits:groups', base .. ':permits:past'
+  redis.call('HDEL', key, group)
+  redis.call('ZREM', past, group)
+  if level == '' and #shards == 0 then return end
+  redis.call('HSET', key, group, table.concat({level, full_at, table.concat(shards, ',')}, ';'))
+  if #shards == 0 then redis.call('ZADD', past, full_at, group) end
+end
