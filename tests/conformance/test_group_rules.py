@@ -94,6 +94,13 @@ async def test_a_name_counts_before_patterns_and_the_longest_part_before_others(
     assert taken == {"x-paying-1-": 32, "x-paying-2-": 16, "x-3-": 8, "y-": 4}
 
 
+async def test_jobs_without_a_group_go_on_beside_rules_for_patterns(subject: Subject) -> None:
+    await put_rules(subject, {}, {"x*": {"weight": "2"}})
+    await grouped(subject, "x", 2)
+    await grouped(subject, "", 1)
+    assert groups_of(await subject.claim(limit=9)) == {"x": 2, "": 1}
+
+
 async def test_a_count_adds_up_the_weights_of_groups_that_wait(subject: Subject) -> None:
     await put_rules(subject, {"b": {"weight": "3"}, "away": {"weight": "9"}}, {"c*": {"weight": "5"}})
     for group in ("a", "b", "c1-", "c2-"):

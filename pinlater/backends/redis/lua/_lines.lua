@@ -37,7 +37,7 @@ local function lines_of(base, most)
     return at <= stop
   end
   local function rule(group, text)
-    if text then return unpack_record($GROUP_RULE, text) end
+    if text and group ~= '' then return unpack_record($GROUP_RULE, text) end
     patterns = patterns or cjson.decode(call('HGET', base .. ':rules', '') or '[]')
     for _, each in ipairs(patterns) do
       if fits(each[1], group) then return each[2], 0 end
