@@ -363,7 +363,7 @@ class GroupLimits:
             if info is None or info.state is not JobState.IN_PROGRESS
         ]
 
-    # -- the home --------------------------------------------------------------------------------------------------------
+    # -- the home ------------------------------------------------------------------------------------------------------
 
     async def _home(self, queue: str) -> ShardHandle | None:
         """The shard where the permits of a queue are; None: it is not known, or none can be made it."""

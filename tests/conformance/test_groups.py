@@ -10,7 +10,8 @@ import pytest
 
 from pinlater.backends.base import STORED_STATES, AckRequest, ScanRequest
 from pinlater.backends.extended import Offer, RescheduleRequest
-from pinlater.backends.group_store import ReadyCounts
+from pinlater.backends.group_store import GroupCounts, ReadyCounts
+from pinlater.errors import QueueNotFound
 from pinlater.model import (
     CancelOutcome,
     ClaimOutcome,
@@ -433,3 +434,18 @@ async def test_calls_by_chance_keep_the_turns(subject: Subject, seed: int) -> No
     for _ in range(120):
         await walk.step()
     await walk.finish()
+
+
+async def test_jobs_in_line_are_counted_by_group(subject: Subject) -> None:
+    await grouped(subject, "a", 3, priority=1)
+    first_ms = subject.now_ms
+    subject.tick(5)
+    await grouped(subject, "a", 2, priority=2)
+    await grouped(subject, "b", 1, priority=2)
+    shard, queue = subject.shard, subject.queue
+    counts = await shard.count_groups(queue, (1, 2, 3), ["b", "none", "a"])
+    assert counts == {"a": GroupCounts(5, first_ms), "b": GroupCounts(1, subject.now_ms)}
+    assert await shard.count_groups(queue, (1, 2), ["a"], 2) == {"a": GroupCounts(4, first_ms)}
+    assert await shard.count_groups(queue, (3,), ["a"]) == {}
+    with pytest.raises(QueueNotFound):
+        await shard.count_groups("gone", (1,), ["a"])

@@ -266,6 +266,12 @@ async def test_room_is_used_over_the_requests_of_one_call(subject: Subject) -> N
     assert [len(jobs) for jobs in claims] == [2, 1, 0]
 
 
+async def test_jobs_without_a_group_have_no_limit(subject: Subject) -> None:
+    await grouped(subject, "", 5)
+    await grouped(subject, "a", 5)
+    assert groups_of(await claim(subject, 20, most=1)) == {"": 5, "a": 1}
+
+
 async def test_without_limits_no_room_counts(subject: Subject) -> None:
     await grouped(subject, "a", 3)
     await put(subject, a=1)

@@ -212,10 +212,8 @@ async def test_groups_wait_while_their_limits_cannot_be_counted(served: Served) 
     await served.api.queues.move_permits(served.queue, home, "gone")
     await served.enqueue(*[Job(b"none")] * 2)
     assert groups_of(await dequeue(served, 100)) == {"none": 2}
-    (hold,) = [
-        await served.api.explain_jobs([info.descriptor])
-        for info in await found(served, JobSelection(served.queue, [JobPhase.READY]), limit=1)
-    ][0]
+    (ready, *_) = await found(served, JobSelection(served.queue, [JobPhase.READY]), limit=1)
+    (hold,) = await served.api.explain_jobs([ready.descriptor])
     assert hold.text == (
         "The limits of its group 'a' cannot be counted: shard gone, where that is done, does not answer."
     )

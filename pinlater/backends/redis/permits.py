@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pinlater.backends.permit_store import GroupRoom, Permit, PermitAnswer, PermitKey, PermitRequest
+from pinlater.backends.permit_store import FreedPermits, GroupRoom, Permit, PermitAnswer, PermitKey, PermitRequest
 from pinlater.backends.redis.records import MAX_PRIORITY, PERMIT, Args
 from pinlater.backends.redis.scripts import ScriptCaller
 from pinlater.backends.token_bucket import capacity_of
@@ -23,12 +23,13 @@ class PermitCommands(ScriptCaller):
         numbers = iter(await self._store.call_queue("take_permits", queue, args))
         return [PermitAnswer(*each) for each in zip(numbers, numbers, strict=True)]
 
-    async def end_permits(self, queue: str, keys: Sequence[PermitKey]) -> dict[str, list[str]]:
+    async def end_permits(self, queue: str, keys: Sequence[PermitKey]) -> dict[str, FreedPermits]:
         args: Args = [queue]
         for key in keys:
             args += (key.holder, key.claim_descriptor)
         parts = iter(await self._store.call_queue("end_permits", queue, args))
-        return {group.decode(): shards.decode().split(",") for group, shards in zip(parts, parts, strict=True)}
+        freed = zip(parts, parts, parts, strict=True)
+        return {group.decode(): FreedPermits(count, shards.decode().split(",")) for group, count, shards in freed}
 
     async def await_permits(self, queue: str, shard_id: str, groups: Mapping[str, int]) -> dict[str, int]:
         args: Args = [queue, shard_id]

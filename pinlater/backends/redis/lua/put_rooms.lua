@@ -5,6 +5,7 @@
 -- BOUND    the groups given, in each of the possible priorities with jobs in line, ENTERED jobs of each; PAST_AT_ONCE rooms
 --#include many
 --#include layout
+--#include notify
 --#include lines
 --#include past
 local base, call, now = KEYS[2], redis.call, tonumber(ARGV[2])
@@ -40,4 +41,9 @@ for i, group in ipairs(groups) do
 end
 write('HSET', rooms_key, rooms)
 write('ZADD', until_key, times)
+local ready = {}
+for i in pairs(has_jobs) do
+  for _ = 1, math.min(tonumber(ARGV[3 * i + 2]), $ENTERED) do ready[#ready + 1] = now end
+end
+notify(base, now, ready)
 return found
