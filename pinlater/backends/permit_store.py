@@ -26,7 +26,7 @@ from typing import NamedTuple
 from pinlater.backends.operations import StorePart, operation
 
 
-def holder_of(shard_id: str, job_id: int) -> str:
+def permit_holder(shard_id: str, job_id: int) -> str:
     """The name of a job, which has one permit at most."""
     return f"{shard_id}:{job_id}"
 
@@ -41,7 +41,7 @@ class PermitKey(NamedTuple):
 
     @property
     def holder(self) -> str:
-        return holder_of(self.shard_id, self.id)
+        return permit_holder(self.shard_id, self.id)
 
     @classmethod
     def of_holder(cls, holder: str, priority: int, claim_descriptor: str) -> PermitKey:
@@ -119,7 +119,7 @@ class PermitStore(StorePart):
 
     @operation(reads=True)
     async def read_permits(self, queue: str, holders: Sequence[str]) -> list[Permit]:
-        """The permits of these jobs (holder_of), of those that have one."""
+        """The permits of these jobs (permit_holder), of those that have one."""
 
     @operation()
     async def due_permits(self, queue: str, limit: int, now_ms: int, next_check_ms: int) -> list[Permit]:

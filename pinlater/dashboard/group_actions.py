@@ -24,7 +24,7 @@ async def resume(page: Page) -> web.Response:
     return await _change(page, "gets its turns again.", {}, ("paused",))
 
 
-async def set_(page: Page) -> web.Response:
+async def set_group(page: Page) -> web.Response:
     texts = {name: page.form.get(name, "").strip() for name in ("weight", "concurrency", "rate") if name in page.form}
     unset = tuple(name for name, text in texts.items() if not text)
     return await _change(page, "has other settings now.", {name: text for name, text in texts.items() if text}, unset)
@@ -33,5 +33,5 @@ async def set_(page: Page) -> web.Response:
 PAGES = (
     PageRoute("POST", f"{PATH}/groups/pause", pause, AccessAction.OPERATE),
     PageRoute("POST", f"{PATH}/groups/resume", resume, AccessAction.OPERATE),
-    PageRoute("POST", f"{PATH}/groups/set", set_, AccessAction.OPERATE),
+    PageRoute("POST", f"{PATH}/groups/set", set_group, AccessAction.OPERATE),
 )

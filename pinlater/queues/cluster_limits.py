@@ -23,6 +23,7 @@ from pinlater.clock import Clock
 from pinlater.errors import EnqueueRejected, Overloaded, PinLaterError, ShardConnectionFailed
 from pinlater.model import JobState
 from pinlater.queues.directory import QueueDirectory
+from pinlater.queues.group_pending_counts import BUSY_SHARE, RETRY_AFTER_MS, GroupPendingCounts
 from pinlater.shards.handle import ShardHandle, ask_all
 from pinlater.shards.rendezvous import score
 from pinlater.shards.shard_set import ShardSet
@@ -119,15 +120,10 @@ class RateLimiter:
             self._changed_ms[queue] = self._clock.now_ms()
 
 
-BUSY_SHARE = 0.02
-"""Counting one queue takes no more than this part of the time."""
-
 _MAX_REST_S, _SHARE_OF_ROOM = 2.0, 0.25
 """A queue that has filled no more than this share of its bound is counted that seldom: what others add until then fills
 it only if they add all of the rest meanwhile.
 """
-
-RETRY_AFTER_MS = 1_000
 
 
 class _Level:
@@ -152,6 +148,7 @@ class PendingCounts:
         self._clock = clock
         self._priorities = priorities
         self._levels: dict[str, _Level] = {}
+        self.groups = GroupPendingCounts(members, queues, clock, priorities)
 
     def check(self, queue: str, jobs: int) -> None:
         """EnqueueRejected, reason QUEUE_FULL, where so many more would be too many. A queue that was not counted yet
@@ -185,7 +182,10 @@ class PendingCounts:
             level.changed -= jobs
 
     async def poll(self) -> None:
-        """Count the queues that are due. Raises nothing: what could not be counted keeps its last count."""
+        """Count the queues that are due, and the groups. Raises nothing: what could not be counted keeps its last
+        count.
+        """
+        await self.groups.poll()
         bounded = self._queues.bounded()
         for name in self._levels.keys() - bounded:
             del self._levels[name]

@@ -29,7 +29,7 @@ from pinlater.backends.permit_store import (
     PermitAnswer,
     PermitKey,
     PermitRequest,
-    holder_of,
+    permit_holder,
 )
 from pinlater.background_tasks import BackgroundTasks
 from pinlater.clock import Clock
@@ -72,14 +72,15 @@ class OnReady(Protocol):
 
 
 class GroupLimits:
-    """The permits of all queues, as one process takes and gives them back."""
+    """The permits of all queues, as one process takes and gives them back. `LongPolls` listens to `on_ready`."""
 
-    def __init__(self, router: Router, queues: QueueDirectory, clock: Clock, on_ready: OnReady) -> None:
+    on_ready: OnReady
+
+    def __init__(self, router: Router, queues: QueueDirectory, clock: Clock) -> None:
         self._router = router
         self._members = router.members
         self._queues = queues
         self._clock = clock
-        self._on_ready = on_ready
         self._tasks = BackgroundTasks()
         self._ending: dict[str, list[PermitKey]] = {}
         """Permits that are to be taken back by the next call, by queue, while one is under way."""
@@ -182,7 +183,7 @@ class GroupLimits:
     async def _hold(self, queue: str, shard_id: str, hold: _Hold, home: ShardHandle | None) -> None:
         """Jobs without permits go back, and their shard waits for permits. It has no room for their groups by now."""
         await self._router.requeue(queue, shard_id, hold.jobs, self._clock.now_ms())
-        self._on_ready(queue, 0, sorted({room.until_ms for room in hold.rooms.values()}), shard_id)
+        self.on_ready(queue, 0, sorted({room.until_ms for room in hold.rooms.values()}), shard_id)
         if home is None or not hold.awaited:
             return
         try:
@@ -230,7 +231,7 @@ class GroupLimits:
     def may_have_ended(self, queue: str, shard_id: str, ids: Iterable[int]) -> None:
         """The claims of these jobs of a shard ended, or some did."""
         if queue in self._queues.group_limited:
-            holders = [holder_of(shard_id, job_id) for job_id in ids]
+            holders = [permit_holder(shard_id, job_id) for job_id in ids]
             if holders:
                 self._tasks.start(self._check_jobs(queue, holders))
 
@@ -270,11 +271,11 @@ class GroupLimits:
             rooms: dict[str, dict[str, GroupRoom]] = {}
             until_ms = self._clock.now_ms() + HELD_MS
             for group, permits in left.items():
-                told, waiting[group] = waiting[group][:permits], waiting[group][permits:]
-                for place, shard_id in enumerate(told):
-                    share = permits // len(told) + (place < permits % len(told))
+                shards, waiting[group] = waiting[group][:permits], waiting[group][permits:]
+                for place, shard_id in enumerate(shards):
+                    share = permits // len(shards) + (place < permits % len(shards))
                     rooms.setdefault(shard_id, {})[group] = GroupRoom(share, until_ms)
-                left[group] = 0 if told else permits
+                left[group] = 0 if shards else permits
             if not rooms:
                 return
             await asyncio.gather(*[self._tell_shard(queue, home, each, rooms[each], left) for each in rooms])

@@ -34,7 +34,7 @@ class ExtendedEnqueue:
     def __init__(self, context: ServiceContext, long_polls: LongPolls) -> None:
         self._router = context.router
         self._who = context.who
-        self._pending, self._group_pending = context.pending, context.limits.group_pending
+        self._pending = context.pending
         self._metrics = context.metrics
         self._long_polls = long_polls
         self._events = context.events
@@ -69,7 +69,7 @@ class ExtendedEnqueue:
         self._events.ready_at(queue, times_ms, now_ms, "" if ref is None else ref.shard)
         if settings.group_max_pending is not None:
             stored = [job for job, outcome in zip(jobs, outcomes, strict=True) if outcome == _STORED]
-            self._group_pending.added(queue, groups_of(stored))
+            self._pending.groups.added(queue, jobs_by_group(stored))
         descriptors = [each.descriptor for each in offered]
         if outcomes.count(_STORED) == len(outcomes):
             return EnqueuedJobs(descriptors)
@@ -96,7 +96,7 @@ class ExtendedEnqueue:
                     self._metrics.add(amount, "jobs_deduplicated", queue, word)
 
 
-def groups_of(jobs: Sequence[ExtendedJob]) -> Counter[str]:
+def jobs_by_group(jobs: Sequence[ExtendedJob]) -> Counter[str]:
     """How many of the jobs have each group; those without one are left out."""
     return Counter([job.group for job in jobs if job.group])
 

@@ -23,11 +23,9 @@ from pinlater.queues.breaker_probes import BreakerProbes, Probe
 from pinlater.queues.cluster_limits import RateLimiter
 from pinlater.queues.directory import QueueDirectory
 from pinlater.queues.group_limits import GroupLimits
-from pinlater.queues.group_pending import GroupPendingCounts
 from pinlater.queues.settings import PauseSettings, QueueSettings
 from pinlater.schedule import utc_text
 from pinlater.service.descriptors import ClaimTokens
-from pinlater.service.job_events import JobEvents
 from pinlater.shards.router import Router
 
 _FURTHER_CLAIMS = 5
@@ -78,16 +76,13 @@ class QueueLimits:
         queues: QueueDirectory,
         metrics: Metrics,
         claims: ClaimTokens,
-        events: JobEvents,
-        priorities: Sequence[int],
     ) -> None:
         self._router = router
         self._clock = clock
         self._queues = queues
         self._metrics = metrics
         self._claims = claims
-        self.groups = GroupLimits(router, queues, clock, events.ready)
-        self.group_pending = GroupPendingCounts(router.members, queues, clock, priorities)
+        self.groups = GroupLimits(router, queues, clock)
         self.probes = BreakerProbes(router.members, queues, clock)
         self._rate = RateLimiter(router.members, router.members.clock)
         self._returning = BackgroundTasks()

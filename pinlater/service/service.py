@@ -129,7 +129,7 @@ class Service(FlowApi, BodyApi, FoundJobsApi, GroupsApi, HoldsApi, UsageApi, Tok
         self._validator = validator = Validator(settings)
         self._pending = pending = pending or PendingCounts(router.members, queues, clock, validator.priorities)
         self.events = events = events or JobEvents()
-        self.limits = limits = QueueLimits(router, clock, queues, metrics, claims, events, validator.priorities)
+        self.limits = limits = QueueLimits(router, clock, queues, metrics, claims)
         self._audit = audit = Audit(router.members, clock, claims.server)
         note, unaware = partial(audit.write, BREAKER, part=OPEN), partial(features.unaware_of, BREAKERS)
         self.breakers = breakers = Breakers(
@@ -245,7 +245,6 @@ class Service(FlowApi, BodyApi, FoundJobsApi, GroupsApi, HoldsApi, UsageApi, Tok
     async def count_pending(self) -> None:
         """Learn anew how full queues and groups with a bound on pending jobs are; for who has given no `pending`."""
         await self._pending.poll()
-        await self.limits.group_pending.poll()
 
     def on_removed(self, queue: str, jobs: int) -> None:
         """So many pending jobs of a queue left it, by a hand other than a call of this service."""

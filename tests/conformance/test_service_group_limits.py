@@ -158,8 +158,8 @@ async def test_a_dequeue_that_waits_gets_the_job_that_a_permit_is_free_for(serve
     await stored(first, "a", 8)
     (job,) = await dequeue(first, 1)
     waiting = asyncio.create_task(second.api.dequeue(DequeueRequest(second.queue, 1, wait_ms=20_000)))
-    await asyncio.sleep(0.3)
-    assert not waiting.done()
+    while not second.api.long_polls.has_waiters(second.queue):
+        await asyncio.sleep(0.01)
     await succeed(first, [job])
     (next_job,) = await asyncio.wait_for(waiting, 5)
     assert next_job.descriptor != job.descriptor

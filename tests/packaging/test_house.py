@@ -58,7 +58,7 @@ WHOLE_OF_A_SEAM = {
     **dict.fromkeys(
         ["Service", "Client", "AsyncClient", "MemoryClient", "AsyncMemoryClient"], "a method for each call"
     ),
-    **dict.fromkeys(["RedisShard", "DynamodbShard"], "a method for each operation of the five parts"),
+    **dict.fromkeys(["Shard", "RedisShard", "DynamodbShard"], "a method for each operation of its parts"),
     **dict.fromkeys(["SqlShard", "ServerShard", "SqliteShard", "MysqlShard", "PostgresShard"], "the same"),
     **dict.fromkeys(
         ["ShardDecorator", "ResilientShard", "BatchingShard", "TieredShard"], "the same, of which it changes some"

@@ -25,7 +25,7 @@ FILES = {
 }
 """Files that name a field of a job or a call, in the spelling of Python or of the wire, and which these are."""
 
-ARGUMENTS = 57
+ARGUMENTS = 58
 """Of the constructors that `Service` calls for its parts, all together."""
 
 

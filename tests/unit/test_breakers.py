@@ -15,6 +15,7 @@ from pinlater.queues.breaker_probes import GONE_MS
 from pinlater.queues.breaker_record import BREAKER_PREFIX, TAKEN_MS, read_open_breaker
 from pinlater.queues.breakers import Breakers
 from pinlater.queues.settings import BREAKER
+from pinlater.service import ClaimTokens
 from pinlater.service.queue_limits import QueueLimits
 from tests.unit.breaking import HeldTime, settled
 from tests.unit.stand import Stand, acks, stand
@@ -199,7 +200,8 @@ async def test_a_job_that_is_named_may_be_the_one_that_is_tried() -> None:
         await opened(at)
         ref = parse_descriptor((await at.service.enqueue("mail", [Job(b"")]))[0])
         assert ref is not None
-        limits, queues = QueueLimits(at.router, at.clock, at.service.queues, Metrics()), at.service.queues
+        queues = at.service.queues
+        limits = QueueLimits(at.router, at.clock, queues, Metrics(), ClaimTokens("other", 1, 0))
         other = Breakers(limits.probes, at.members, queues, at.clock, Metrics(), "other", unaudited, list)
         key, request = JobKey(ref.priority, ref.id), ClaimRequest("claim", 1, (1, 2, 3), 60_000, 1_000_000)
         assert (await limits.claim_listed("mail", ref.shard, key, request))[0] is ClaimOutcome.LIMITED

@@ -41,6 +41,7 @@ class LongPolls:
     def __init__(self, context: ServiceContext) -> None:
         context.events.on_ready, context.events.freed = self.jobs_ready, self.capacity_freed
         context.events.claims_at_once = self.claims_at_once
+        context.limits.groups.on_ready = self.jobs_ready
         self._settings = context.settings
         self._limits = context.limits
         self.subscriptions = Subscriptions(context.router.members, self)

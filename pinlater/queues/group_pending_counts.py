@@ -13,11 +13,14 @@ from collections.abc import Mapping, Sequence
 
 from pinlater.clock import Clock
 from pinlater.errors import EnqueueRejected, PinLaterError
-from pinlater.queues.cluster_limits import BUSY_SHARE, RETRY_AFTER_MS
 from pinlater.queues.directory import QueueDirectory
 from pinlater.shards.handle import answers, ask_all
 from pinlater.shards.shard_set import ShardSet
 
+BUSY_SHARE = 0.02
+"""Counting takes no more than this part of the time."""
+
+RETRY_AFTER_MS = 1_000
 COUNTED_AT_ONCE = 500
 MOST_KEPT = 10_000
 """Groups of a queue that are counted; with more of them, those that got jobs last."""

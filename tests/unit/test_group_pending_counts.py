@@ -6,7 +6,8 @@ import pytest
 
 from pinlater.errors import EnqueueRejected
 from pinlater.model import ExtendedJob
-from pinlater.queues.group_pending import GroupPendingCounts
+from pinlater.queues import group_pending_counts
+from pinlater.queues.group_pending_counts import GroupPendingCounts
 from tests.unit.test_limits_pause import change, stand
 
 
@@ -26,7 +27,8 @@ async def test_a_full_group_refuses_what_passes_its_bound_and_others_go_on() -> 
         await at.service.enqueue("mail", jobs("", 100))
 
 
-async def test_what_left_its_group_is_known_by_counting() -> None:
+async def test_what_left_its_group_is_known_by_counting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_pending_counts, "BUSY_SHARE", 1.0)
     async with stand(2) as at:
         await change(at, group_max_pending="5")
         await at.service.enqueue("mail", jobs("acme", 5))
@@ -34,7 +36,6 @@ async def test_what_left_its_group_is_known_by_counting() -> None:
         with pytest.raises(EnqueueRejected):
             await at.service.enqueue("mail", jobs("acme", 1))
         assert len(await at.dequeue(5)) == 5
-        at.service.limits.group_pending._next_at_s = 0.0
         await at.service.count_pending()
         await at.service.enqueue("mail", jobs("acme", 5))
 
@@ -53,11 +54,15 @@ async def test_what_others_enqueue_is_known_by_counting() -> None:
         other.check("mail", {"acme": 1}, 6)
 
 
-async def test_groups_without_a_bound_are_not_kept() -> None:
+async def test_groups_of_a_queue_without_a_bound_are_counted_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_pending_counts, "BUSY_SHARE", 1.0)
     async with stand(2) as at:
-        await at.service.enqueue("mail", jobs("acme", 50))
         await change(at, group_max_pending="5")
         await at.service.enqueue("mail", jobs("acme", 5))
+        await at.service.count_pending()
+        assert at.stores[0].begun["count_groups"] == 1
         await change(at, group_max_pending="none")
         await at.service.count_pending()
-        assert not at.service.limits.group_pending._levels
+        await change(at, group_max_pending="5")
+        await at.service.enqueue("mail", jobs("acme", 5))
+        assert at.stores[0].begun["count_groups"] == 1
