@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -84,6 +84,7 @@ class ClaimRequest:
     `is_default_timeout`: a job's own claim time-out counts before `claim_timeout_ms`.
     `most_of_group`: groups of the queue have limits, none has a higher one than this: so many jobs of each at most, and
     no more than it has room for (permit_store.py). 0: none has a limit. All requests of a call have the same.
+    `prefetch`: so many of the `limit`, not all, are fetched ahead; a queue whose jobs have groups does not give these.
     """
 
     claim_descriptor: str
@@ -94,6 +95,10 @@ class ClaimRequest:
     spare_ms: int = 0
     is_default_timeout: bool = False
     most_of_group: int = 0
+    prefetch: int = 0
+
+    def without_prefetch(self) -> ClaimRequest:
+        return replace(self, limit=self.limit - self.prefetch, prefetch=0) if self.prefetch else self
 
 
 @dataclass(slots=True)

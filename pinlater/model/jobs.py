@@ -401,7 +401,7 @@ class DequeueRequest:
 
     `release_on_disconnect` binds the claims to the caller's connection; `confirms_receipt` says that the caller tells
     the server when it has the answer, before it begins a job: see docs/wire.md. `prefetch`: so many jobs more than the
-    limit, where they are there at once and the queue has no limits. `worker` is for the list of workers.
+    limit, where they are there at once and the queue has neither limits nor groups. `worker`: for the list of workers.
     """
 
     queue: str

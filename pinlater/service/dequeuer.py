@@ -158,12 +158,15 @@ class Dequeuer:
                 return await self._router.peek(queue, levels, limit, max_bytes, now_ms, coverage=coverage)
             max_bytes = min(max_bytes, at_once * bounds.max_body_bytes)
             max_slice = min(max_bytes, self.slice_bytes)
-            claim = ClaimRequest(claim_descriptor, at_once, levels, timeout_ms, max_slice, 0, is_default)
+            prefetch = at_once - limit
+            claim = ClaimRequest(
+                claim_descriptor, at_once, levels, timeout_ms, max_slice, 0, is_default, prefetch=prefetch
+            )
             wait_ms = min(request.wait_ms, bounds.max_wait_ms) if request.wait_ms else 0
             if riding is not None and riding.joined is not None:
-                jobs = await self._claim_with_acks(queue, claim, limit, wait_ms, riding, riding.joined, context)
+                jobs = await self._claim_with_acks(queue, claim, wait_ms, riding, riding.joined, context)
             elif wait_ms:
-                jobs = await self._wait(queue, settings, claim, limit, coverage, wait_ms, context)
+                jobs = await self._wait(queue, settings, claim, coverage, wait_ms, context)
             elif is_limited(settings):
                 jobs = await self._claim_now(queue, settings, claim, coverage)
             else:
@@ -186,15 +189,12 @@ class Dequeuer:
         self,
         queue: str,
         claim: ClaimRequest,
-        limit: int,
         wait_ms: int,
         riding: RidingAcks,
         acks: PreparedAcks,
         context: RequestContext | None,
     ) -> list[DequeuedJob]:
-        """The first claim, and the acks ahead of it, in one call of the store; then it waits as any other, for up to
-        `limit` jobs.
-        """
+        """The first claim, and the acks ahead of it, in one call of the store; then it waits as any other."""
         rules = self._queues.end_rules().get(queue)
         (on_shard,) = acks.by_shard.values()
         # the shard is chosen here, before anything is waited for
@@ -206,7 +206,7 @@ class Dequeuer:
         jobs = await self._lifecycle.finish_even_if_cancelled(claiming, self._long_polls.requeuer.requeue_later)
         if jobs:
             return jobs
-        claim = self._without_prefetch(claim, limit)
+        claim = self._as_it_waits(claim)
         holder = "" if context is None else context.holder
         return await self._long_polls.wait(queue, claim, wait_ms, ticket, holder)
 
@@ -232,18 +232,18 @@ class Dequeuer:
         riding.acked = self._lifecycle.settle(acks, [outcomes])
         return jobs
 
-    def _without_prefetch(self, claim: ClaimRequest, limit: int) -> ClaimRequest:
-        """The claim as it waits, for `limit` jobs at most: jobs are prefetched only where they are there at once."""
-        if claim.limit <= limit:
+    def _as_it_waits(self, claim: ClaimRequest) -> ClaimRequest:
+        """Jobs are prefetched only where they are there at once."""
+        if not claim.prefetch:
             return claim
-        return replace(claim, limit=limit, max_bytes=min(claim.max_bytes, limit * self._settings.max_body_bytes))
+        claim = claim.without_prefetch()
+        return replace(claim, max_bytes=min(claim.max_bytes, claim.limit * self._settings.max_body_bytes))
 
     async def _wait(
         self,
         queue: str,
         settings: QueueSettings,
         claim: ClaimRequest,
-        limit: int,
         coverage: float,
         wait_ms: int,
         context: RequestContext | None,
@@ -262,7 +262,7 @@ class Dequeuer:
                 jobs = []
             if jobs:
                 return jobs
-        claim = self._without_prefetch(claim, limit)
+        claim = self._as_it_waits(claim)
         holder = "" if context is None else context.holder
         return await self._long_polls.wait(queue, claim, wait_ms, ticket, holder, throttle, found_none=found_none)
 
@@ -327,7 +327,7 @@ class Dequeuer:
                 if take_room is not None and not take_room(self.slice_bytes):
                     break
                 room = min(max_bytes - taken, self.slice_bytes)
-                claim = replace(self._claims.renew(claim), limit=limit - len(jobs), max_bytes=room)
+                claim = replace(self._claims.renew(claim), limit=limit - len(jobs), max_bytes=room, prefetch=0)
                 if is_limited(settings):
                     more, _ = await self.claim_limited(queue, settings, claim, request.coverage)
                 else:

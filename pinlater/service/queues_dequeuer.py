@@ -320,7 +320,7 @@ class QueuesDequeuer:
         extra = 0 if limited else min(share.prefetch * amount // call.limit, call.prefetch)
         call.prefetch -= extra
         wanted = amount + extra
-        claim = self._claim_request(call, queue, wanted, max_bytes)
+        claim = self._claim_request(call, queue, wanted, max_bytes, extra)
         throttle: Throttle | None = None
         try:
             if limited:
@@ -340,7 +340,8 @@ class QueuesDequeuer:
             call.brought.append((queue, jobs))
         if throttle is not None and not call.may_wait:
             self._throttled(call, queue, throttle)
-        is_full = throttle is None and (len(jobs) == wanted or size + self._settings.max_body_bytes > max_bytes)
+        has_all = len(jobs) in (amount, wanted)  # the first, where its jobs have groups
+        is_full = throttle is None and (has_all or size + self._settings.max_body_bytes > max_bytes)
         self._long_polls.claimed(queue, is_full=is_full, throttle=throttle)
         return is_full
 
@@ -352,7 +353,7 @@ class QueuesDequeuer:
 
     # -- one claim ---------------------------------------------------------------------------------------------------
 
-    def _claim_request(self, call: _Call, queue: str, limit: int, max_bytes: int) -> ClaimRequest:
+    def _claim_request(self, call: _Call, queue: str, limit: int, max_bytes: int, prefetch: int = 0) -> ClaimRequest:
         """A claim of one queue, under a name of its own."""
         request, context = call.request, call.context
         settings = self._queues.settings(queue)
@@ -366,7 +367,7 @@ class QueuesDequeuer:
         max_bytes = min(max_bytes, limit * self._settings.max_body_bytes)
         is_default = request.claim_timeout_ms is None
         levels = levels_of(self._validator.priorities, settings.priority_aging_ms)
-        return ClaimRequest(descriptor, limit, levels, timeout_ms, max_bytes, 0, is_default)
+        return ClaimRequest(descriptor, limit, levels, timeout_ms, max_bytes, 0, is_default, prefetch=prefetch)
 
     def _handed_out(self, call: _Call, queue: str, jobs: Sequence[DequeuedJob]) -> None:
         self._dequeuer.count(queue, self._queues.settings(queue), jobs)

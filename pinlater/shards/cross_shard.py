@@ -256,8 +256,9 @@ class CrossShardClaims:
         ready = answers(outcomes)
         if len(ready) < len(handles):
             return None
+        requests = _as_allowed(requests, ready)
         giving = self._giving(handles, queue, priorities, ready)
-        plan = plan_claims([counts[:1] for counts in ready], limits, giving)
+        plan = plan_claims([counts[:1] for counts in ready], [request.limit for request in requests], giving)
         if not plan.levels:
             return None if any(map(any, ready)) else [[] for _ in requests]
         return await _claim_planned(handles, plan, queue, requests, now_ms, self._compensator, enforce_quota=False)
@@ -292,13 +293,15 @@ class CrossShardClaims:
                 for handle, outcome in zip(shuffled, outcomes, strict=True)
                 if not isinstance(outcome, PinLaterError)
             ]
-            plan = plan_claims(ready, limits, self._giving(answering, queue, priorities, ready))
+            allowed = _as_allowed(requests, ready)
+            giving = self._giving(answering, queue, priorities, ready)
+            plan = plan_claims(ready, [request.limit for request in allowed], giving)
             if look is not None:
                 look.note(shuffled, outcomes, plan, counted)
             if plan.levels == 0:
                 break
             claims = await _claim_planned(
-                answering, plan, queue, requests, now_ms, self._compensator, enforce_quota=enforce_quota
+                answering, plan, queue, allowed, now_ms, self._compensator, enforce_quota=enforce_quota
             )
             if claims is not None:
                 return claims
@@ -333,6 +336,11 @@ class CrossShardClaims:
 # -- one round ---------------------------------------------------------------------------------------------------------
 
 
+def _as_allowed(requests: Sequence[ClaimRequest], ready: Sequence[Sequence[int]]) -> Sequence[ClaimRequest]:
+    """Without what they prefetch, where the queue's jobs have groups by these counts."""
+    return [request.without_prefetch() for request in requests] if have_groups(ready) else requests
+
+
 async def _claim_planned(
     handles: Sequence[ShardHandle],
     plan: ClaimPlan,
@@ -353,7 +361,7 @@ async def _claim_planned(
 
 
 def _split(requests: Sequence[ClaimRequest], shares: list[list[int]], priorities: Sequence[Level]) -> list[_Part]:
-    """Per shard, its part of each request; bytes are shared out like the jobs."""
+    """Per shard, its part of each request; bytes and the prefetch are shared out like the jobs."""
     totals = [sum(share[index] for share in shares) for index in range(len(requests))]
     return [
         [
@@ -364,6 +372,7 @@ def _split(requests: Sequence[ClaimRequest], shares: list[list[int]], priorities
                     limit=share[index],
                     priorities=priorities,
                     max_bytes=request.max_bytes * share[index] // totals[index],
+                    prefetch=request.prefetch * share[index] // request.limit,
                 ),
             )
             for index, request in enumerate(requests)

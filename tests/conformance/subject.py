@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
+from pinlater.backends.aged_levels import Level
 from pinlater.backends.base import (
     NO_RULES,
     STORED_STATES,
@@ -114,18 +115,18 @@ class Subject:
         self,
         limit: int = 1,
         *,
-        priorities: Sequence[int] = ALL,
+        priorities: Sequence[Level] = ALL,
         source: str = "worker",
         timeout_ms: int = TIMEOUT_MS,
         max_bytes: int = NO_BOUND,
         spare_ms: int = 0,
         most_of_group: int = 0,
+        prefetch: int = 0,
     ) -> ClaimRequest:
         claim_descriptor = new_claim(source)
         self._timeouts_ms[claim_descriptor] = timeout_ms
-        return ClaimRequest(
-            claim_descriptor, limit, priorities, timeout_ms, max_bytes, spare_ms, most_of_group=most_of_group
-        )
+        bounds = (limit, priorities, timeout_ms, max_bytes, spare_ms, False, most_of_group, prefetch)
+        return ClaimRequest(claim_descriptor, *bounds)
 
     async def claim(self, limit: int = 1, **fields: Any) -> list[DequeuedJob]:
         (jobs,) = await self.shard.claim(self.queue, [self.request(limit, **fields)], self.now_ms)

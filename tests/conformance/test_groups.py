@@ -8,7 +8,8 @@ from collections.abc import Iterable, Sequence
 
 import pytest
 
-from pinlater.backends.base import STORED_STATES, AckRequest, ScanRequest
+from pinlater.backends.aged_levels import Level, levels_of
+from pinlater.backends.base import STORED_STATES, AckRequest, ClaimRequest, ScanRequest
 from pinlater.backends.extended import Offer, RescheduleRequest
 from pinlater.backends.group_store import GroupCounts, ReadyCounts
 from pinlater.errors import QueueNotFound
@@ -54,6 +55,23 @@ async def test_groups_take_turns_whatever_each_has_waiting(subject: Subject) -> 
     assert [body for body in bodies(taken) if body[0] == "b"] == ["b0", "b1", "b2"]
     await grouped(subject, "c", 1)
     assert groups_of(await subject.claim(limit=2))["c"] == 1
+
+
+@pytest.mark.parametrize("aging_ms", [None, 60_000])
+async def test_only_a_queue_without_groups_gives_what_is_to_be_fetched_ahead(
+    subject: Subject, aging_ms: int | None
+) -> None:
+    def requests() -> list[ClaimRequest]:
+        levels: Sequence[Level] = (1,) if aging_ms is None else levels_of((1,), aging_ms)
+        return [subject.request(limit=limit, prefetch=4, priorities=levels) for limit in (6, 5)]
+
+    for number in range(20):
+        await subject.job(f"plain{number}".encode())
+    assert [len(jobs) for jobs in await subject.shard.claim(subject.queue, requests(), subject.now_ms)] == [6, 5]
+    await grouped(subject, "a", 20)
+    assert [len(jobs) for jobs in await subject.shard.claim(subject.queue, requests(), subject.now_ms)] == [2, 1]
+    _, claims = await subject.shard.ack_and_claim(subject.queue, [], requests(), subject.now_ms)
+    assert [len(jobs) for jobs in claims] == [2, 1]
 
 
 async def test_a_job_behind_a_flood_is_handed_out_behind_one_job_of_each_group(subject: Subject) -> None:

@@ -8,7 +8,17 @@ from collections import Counter
 import pytest
 
 from pinlater.errors import ContinuationInvalid, RequestInvalid
-from pinlater.model import ExtendedJob, Job, JobAction, JobFilter, JobState, RequestContext
+from pinlater.model import (
+    DequeueFromQueuesRequest,
+    DequeueRequest,
+    ExtendedJob,
+    Job,
+    JobAction,
+    JobFilter,
+    JobState,
+    QueueShare,
+    RequestContext,
+)
 from pinlater.model.job_selection import PENDING_PHASES, FoundJobsChange, JobPhase, JobSelection
 from tests.conformance.bindings import BINDINGS
 from tests.conformance.served import QUEUE, Served
@@ -28,6 +38,16 @@ async def test_groups_have_fair_shares_over_two_shards(served: Served) -> None:
     await stored(served, "calm", 20)
     taken = [job for _ in range(20) for job in await served.dequeue(1)]
     assert Counter(bytes(job.body)[:1] for job in taken)[b"c"] >= 8
+
+
+async def test_a_queue_with_groups_gives_no_prefetch(served: Served) -> None:
+    """Neither does that one of its shards which has no groups."""
+    await stored(served, "a", 1)
+    await served.enqueue(*[Job(b"plain") for _ in range(40)])
+    for _ in range(3):
+        assert len(await served.api.dequeue(DequeueRequest(QUEUE, 2, prefetch=8))) == 2
+        request = DequeueFromQueuesRequest([QueueShare(QUEUE, prefetch=8)], 3)
+        assert len(await served.api.dequeue_from_queues(request)) == 3
 
 
 async def test_jobs_in_line_are_ready_on_every_face(served: Served) -> None:

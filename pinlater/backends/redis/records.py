@@ -159,9 +159,9 @@ LAST_DIGITS = [f"{number:03}" for number in range(1000)]
 _CLAIM_START, _CLAIM_END = Struct(">QQ"), Struct(">IB")
 """A claim in two parts: what its request says, and what the script adds of the job."""
 
-_REQUEST = Struct(">qqQQBB")
-"""What a script is told of a claim: limit, max_bytes, the start of the claim, its time-out, whether a job's own one
-counts before that, number of bytes of the levels; behind it the levels, and the descriptor.
+_REQUEST = Struct(">qIqQQBB")
+"""What a script is told of a claim: limit, prefetch, max_bytes, the start of the claim, its time-out, whether a job's
+own one counts before that, number of bytes of the levels; behind it the levels, and the descriptor.
 """
 
 _AGED_LEVELS = Struct(">BQ")
@@ -331,7 +331,7 @@ def claim_args(requests: Sequence[ClaimRequest], now_ms: int) -> Args:
         levels = level_bytes(request.priorities)
         from_ms = now_ms + request.spare_ms
         times = (from_ms, request.claim_timeout_ms, request.is_default_timeout)
-        about = _REQUEST.pack(request.limit, request.max_bytes, *times, len(levels))
+        about = _REQUEST.pack(request.limit, request.prefetch, request.max_bytes, *times, len(levels))
         args.append(about + levels + request.claim_descriptor.encode())
     return args
 

@@ -203,6 +203,8 @@ def claim(
         return [[] for _ in requests]
     handed_out: list[list[DequeuedJob]] = []
     has_groups = rules_version is not None
+    if has_groups:
+        requests = [request.without_prefetch() for request in requests]
     most = requests[0].most_of_group if requests else 0
     turns = Turns(session, queue_id, rules_of(session, queue, rules_version), most=most) if has_groups else None
     for group in _alike(requests):

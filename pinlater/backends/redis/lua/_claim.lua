@@ -1,8 +1,9 @@
 -- Hand out eligible jobs to each request in turn. The first write removes, so a Redis out of memory can be emptied.
--- ARGV has from `at` on, packed, one per request: limit, max_bytes, claimed_at, time-out, 1 where a job's own time-out
--- counts before that, else 0, number of bytes of the levels, the levels, descriptor. The levels are priorities of a byte
--- each, or those of a queue whose jobs age (_aging.lua). `bounds`: 1 for no more than the queue's quota leaves, else 0; where
--- groups have limits a colon and ClaimRequest.most_of_group follow.
+-- ARGV has from `at` on, packed, one per request: limit, prefetch (so many of the limit, which a queue with groups does
+-- not give), max_bytes, claimed_at, time-out, 1 where a job's own time-out counts before that, else 0, number of bytes of
+-- the levels, the levels, descriptor. The levels are priorities of a byte each, or those of a queue whose jobs age
+-- (_aging.lua). `bounds`: 1 for no more than the queue's quota leaves, else 0; where groups have limits a colon and
+-- ClaimRequest.most_of_group follow.
 -- Returns per request {ids, run_afters with commas between, values, changed or '', expiries of their own, groups}: changed
 -- is empty where all are '', expiries (place from 0 and time in turn) where there are none; groups are there only with limits.
 -- BOUND    limits and max_bytes; no request is looked at once the bodies come to SLICE_BYTES: the answer is shorter then
@@ -131,7 +132,8 @@ local function claim(root, base, queue, now, bounds, at, queue_entry)
   local answer = {}
   while at <= #ARGV and given < SLICE_BYTES do
     local request, out = ARGV[at], {{}, {}, {}, {}, {}, most and lines and {} or nil}
-    local limit, room, claimed_at, timeout, is_default, levels = unpack_record($REQUEST, request)
+    local limit, prefetch, room, claimed_at, timeout, is_default, levels = unpack_record($REQUEST, request)
+    if lines then limit = limit - prefetch end
     local left, expiry = math.min(limit, free), string.format('%d', claimed_at + timeout)
     local last = $REQUEST_BYTES + levels
     local prefix, descriptor = pack($CLAIM_START, claimed_at, timeout), sub(request, last + 1)
