@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Protocol, TypeVar
 
+from pinlater.client.capabilities import Capability
 from pinlater.client.dispatcher import CallSpec, CallTransport, Failure
 from pinlater.client.token import CallerContext
 from pinlater.errors import ArgumentInvalid
@@ -41,7 +42,7 @@ class ClientCalls:
         context: RequestContext | None,
         timeout: float | None,
         *values: Any,
-        with_keys: bool = False,
+        needs: Capability | None = None,
     ) -> ResultT:
         """One call of the table: its arguments in order, and what it returns."""
         spec = CallSpec(
@@ -49,7 +50,7 @@ class ClientCalls:
             method.arguments(self._caller.of(context), *values),
             method.idempotency if method.idempotency_of is None else method.idempotency_of(*values),
             self._deadline_s(timeout),
-            with_keys=with_keys,
+            needs=needs,
         )
         return method.result(await self._dispatcher.call(spec))
 
@@ -79,7 +80,7 @@ class ClientCalls:
         timeout: float | None,
         wait_ms: int,
         *values: Any,
-        with_keys: bool = False,
+        needs: Capability | None = None,
     ) -> ResultT:
         """One call of the table whose answer may take so much longer, as its `wait_ms` says."""
         args = method.arguments(self._caller.of(context), *values)
@@ -95,7 +96,7 @@ class ClientCalls:
             self._deadline_s(timeout) + wait_ms / 1000,
             long_poll=True,
             revise=revise,
-            with_keys=with_keys,
+            needs=needs,
         )
         return method.result(await self._dispatcher.call(call))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from pinlater.client.argument_kinds import checked
+from pinlater.client.capabilities import GROUPS
 from pinlater.client.client_calls import ClientCalls
 from pinlater.client.job_arguments import check_times
 from pinlater.model import (
@@ -295,9 +296,9 @@ class ClusterCalls(ClientCalls):
         """Create or change a schedule; the answer has its next five firings. `dry_run` changes nothing;
         `only_if_version` "": only where it is not there. PasswordInvalid, RequestInvalid, QueueNotFound.
         """
-        return await self._call(
-            schedule_methods.UPDATE_SCHEDULE, context, timeout, change, password, dry_run, only_if_version
-        )
+        values = (change, password, dry_run, only_if_version)
+        needs = GROUPS if change.group else None
+        return await self._call(schedule_methods.UPDATE_SCHEDULE, context, timeout, *values, needs=needs)
 
     @checked
     async def get_schedules(

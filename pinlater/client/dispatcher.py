@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol
 
 from pinlater.client.addresses import Address
+from pinlater.client.capabilities import Capability
 from pinlater.client.connection import CallFailed
 from pinlater.client.retry import (
     MAX_ROUNDS,
@@ -43,7 +44,7 @@ from pinlater.errors import (
 from pinlater.log_guard import GuardedLogger
 from pinlater.model import RequestContext
 from pinlater.wire.faults import error_from_exception
-from pinlater.wire.methods import HEARTBEAT, Idempotency, Method
+from pinlater.wire.methods import Idempotency, Method
 
 _log = GuardedLogger("pinlater.client")
 
@@ -54,16 +55,14 @@ _SAY_AGAIN_S = 30.0
 
 Failure = CallFailed | PinLaterError
 
-_NO_HEARTBEATS = HEARTBEAT.arguments(RequestContext("keys"), "keys", ())
-
 
 @dataclass(slots=True)
 class CallSpec:
     """One call, to be answered before `deadline_s` of the loop's clock.
 
     `long_poll`: it goes over a connection of its own kind. `revise` changes `args` before they are sent again. Without
-    `wait_for_rate`, it fails at once where its queue's rate is used up. `with_keys`: it has fields that servers of
-    versions before keys leave unread, so that these would do something else: MethodUnknown.
+    `wait_for_rate`, it fails at once where its queue's rate is used up. `needs`: it has fields that servers without
+    this leave unread, so that these would do something else.
     """
 
     method: Method[Any]
@@ -73,7 +72,7 @@ class CallSpec:
     long_poll: bool = False
     revise: Callable[[Failure], None] | None = None
     wait_for_rate: bool = True
-    with_keys: bool = False
+    needs: Capability | None = None
 
 
 class CallTransport(Protocol):
@@ -186,8 +185,8 @@ class Dispatcher:
             try:
                 if now_s >= call.deadline_s:
                     raise CallFailed("no time was left", sent=False, busy=True)
-                if call.with_keys and HEARTBEAT.name not in server.known_methods:
-                    await self._ask_for_keys(server, call.deadline_s)
+                if call.needs is not None and call.needs not in server.capabilities:
+                    await self._ask_for(call.needs, server, call.deadline_s)
                 result = await pool.call(method, call.args, call.deadline_s, exclusive=exclusive, share=share)
                 return success_in(result, server)
             except MethodUnknown:
@@ -198,18 +197,22 @@ class Dispatcher:
                 attempts = attempts or _Attempts(call, self._retry_unavailable)
                 await self._after(error, attempts, server, servers)
 
-    async def _ask_for_keys(self, server: Server, deadline_s: float) -> None:
-        """A heartbeat of nothing, which came with keys. MethodUnknown; CallFailed: it surely did not see the call."""
+    async def _ask_for(self, needed: Capability, server: Server, deadline_s: float) -> None:
+        """The error of what it lacks; CallFailed: it surely did not see the call."""
+        method = needed.method
         try:
-            await server.calls.call(HEARTBEAT.name, _NO_HEARTBEATS, deadline_s, exclusive=False, share=0.5)
+            await server.calls.call(
+                method.name,
+                needed.args,
+                deadline_s,
+                exclusive=not method.pipelined,
+                share=first_share(Idempotency.READ),
+            )
         except MethodUnknown:
-            raise MethodUnknown(
-                f"the server at {server.address} is of a version that does not know keys, send ids, expiry, results or "
-                "requests to stop; update the servers first"
-            ) from None
+            raise needed.lacking_at(server.address) from None
         except CallFailed as error:
             raise CallFailed(error.why, sent=False, busy=error.busy) from error
-        server.known_methods.add(HEARTBEAT.name)
+        server.capabilities.add(needed)
 
     def close_straight(self, why: str) -> None:
         """From any thread: closes the connections that threads read themselves."""
@@ -227,7 +230,7 @@ class Dispatcher:
         False: it cannot, and nothing was done; it is left to `call`.
         """
         server = self.first_server(call, asyncio.get_running_loop().time())
-        if server is None or (call.with_keys and HEARTBEAT.name not in server.known_methods):
+        if server is None or (call.needs is not None and call.needs not in server.capabilities):
             return False
         try:
             return server.calls.begin(call.method.name, call.args, call.deadline_s, FirstAttempt(server, on_end))

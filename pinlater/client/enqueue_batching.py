@@ -19,6 +19,7 @@ from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Literal
 
+from pinlater.client.capabilities import GROUPS, KEYS
 from pinlater.client.dispatcher import CallSpec, CallTransport, FirstAttempt
 from pinlater.client.token import CallerContext
 from pinlater.errors import (
@@ -353,7 +354,9 @@ class Enqueuer:
             jobs = with_send_ids(jobs)
         safe = bool(jobs) and all(isinstance(job, ExtendedJob) and job.send_id for job in jobs)
         idempotency = Idempotency.REPEAT if safe else Idempotency.ONCE
-        return CallSpec(ENQUEUE, ENQUEUE.arguments(context, queue, jobs), idempotency, deadline_s, with_keys=bool(jobs))
+        has_groups = any(isinstance(job, ExtendedJob) and job.group for job in jobs)
+        needs = GROUPS if has_groups else KEYS if jobs else None
+        return CallSpec(ENQUEUE, ENQUEUE.arguments(context, queue, jobs), idempotency, deadline_s, needs=needs)
 
     def _outcome(self, call: CallSpec, jobs: Sequence[Job], first: FirstAttempt) -> Outcome:
         if first.error is None and len(first.success.job_descriptors) == len(jobs):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pinlater.client.argument_kinds import checked
+from pinlater.client.capabilities import GROUPS
 from pinlater.client.client_calls import ClientCalls
 from pinlater.model import CONTINUATION_START, RequestContext
 from pinlater.model.flow_words import (
@@ -30,7 +31,8 @@ class FlowClientCalls(ClientCalls):
         self, flow: NewFlow, *, context: RequestContext | None = None, timeout: float | None = None
     ) -> FlowCreated:
         """Create a flow, whole, with its first items. With a dedupe key sending again is safe."""
-        return await self._call(flow_methods.CREATE_FLOW, context, timeout, flow)
+        needs = GROUPS if any(stage.group for stage in flow.stages) else None
+        return await self._call(flow_methods.CREATE_FLOW, context, timeout, flow, needs=needs)
 
     @checked
     async def add_flow_items(

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any, overload
 
 from pinlater.client.argument_kinds import checked
+from pinlater.client.capabilities import KEYS
 from pinlater.client.client_calls import ClientCalls
 from pinlater.client.job_arguments import by_queue, check_time, named_jobs
 from pinlater.client.joined_waits import JoinedWaits
@@ -184,7 +185,7 @@ class JobCalls(ClientCalls):
         if len(descriptors) + len(keys) <= LOOKED_UP_AT_ONCE:
             left_s = ends_s - self._now_s()
             values = arguments(descriptors, keys)
-            return await self._call(methods.LOOKUP, context, left_s, *values, with_keys=bool(keys))
+            return await self._call(methods.LOOKUP, context, left_s, *values, needs=KEYS if keys else None)
         found: dict[str, JobInfo] = {}
         for start in range(0, len(descriptors), LOOKED_UP_AT_ONCE):
             some = descriptors[start : start + LOOKED_UP_AT_ONCE]
@@ -192,7 +193,7 @@ class JobCalls(ClientCalls):
             found.update(page)
         for start in range(0, len(keys), LOOKED_UP_AT_ONCE):
             values = arguments((), keys[start : start + LOOKED_UP_AT_ONCE])
-            page = await self._call(methods.LOOKUP, context, ends_s - self._now_s(), *values, with_keys=True)
+            page = await self._call(methods.LOOKUP, context, ends_s - self._now_s(), *values, needs=KEYS)
             found.update(page)
         return found
 
@@ -212,7 +213,9 @@ class JobCalls(ClientCalls):
         if len(descriptors) + len(keys) > LOOKED_UP_AT_ONCE:
             raise RequestInvalid(f"a lookup that waits may name {LOOKED_UP_AT_ONCE} jobs")
         values = (descriptors, include_body, include_result, wait_ms, queue, keys, include_trail)
-        return await self._call_and_wait(methods.LOOKUP, context, timeout, wait_ms, *values, with_keys=bool(keys))
+        return await self._call_and_wait(
+            methods.LOOKUP, context, timeout, wait_ms, *values, needs=KEYS if keys else None
+        )
 
     @overload
     async def wait(  # type: ignore[overload-overlap]  # a text is a sequence of texts too
@@ -338,7 +341,7 @@ class JobCalls(ClientCalls):
         for name, some in groups.items():
             left_s = ends_s - self._now_s()
             outcomes = await self._call(
-                methods.CANCEL, context, left_s, name, some, keys, running, with_keys=bool(keys) or running
+                methods.CANCEL, context, left_s, name, some, keys, running, needs=KEYS if keys or running else None
             )
             found.update(outcomes)
             found.by_key.extend(outcomes.by_key)

@@ -20,6 +20,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from pinlater.background_tasks import exponential_backoff_s
 from pinlater.client.addresses import Address, DnsName, Target
 from pinlater.client.blocking_pool import BlockingPool
+from pinlater.client.capabilities import Capability
 from pinlater.client.client_tls import ClientTls
 from pinlater.client.pool import Pool, PoolLimits
 from pinlater.errors import ServerUnreachable
@@ -104,7 +105,7 @@ class Server:
     `straight` are those of threads that wait for their answers themselves.
     """
 
-    __slots__ = ("address", "calls", "health", "known_methods", "long_polls", "straight", "unknown_methods")
+    __slots__ = ("address", "calls", "capabilities", "health", "long_polls", "straight", "unknown_methods")
 
     def __init__(
         self,
@@ -119,8 +120,8 @@ class Server:
         self.health = ServerHealth()
         self.unknown_methods: set[str] = set()
         """What it said that it does not have, since it was last connected to: it may be another version by then."""
-        self.known_methods: set[str] = set()
-        """Those that it was asked for because a call relies on what came with them, likewise."""
+        self.capabilities: set[Capability] = set()
+        """Those that it was asked for because a call needs them, likewise."""
         self.calls = Pool(address, limits, on_lost, on_connect=self._learn_anew, tls=tls, server_name=server_name)
         many = replace(limits, connections=limits.long_poll_connections)
         self.long_polls = Pool(address, many, on_lost, on_connect=self._learn_anew, tls=tls, server_name=server_name)
@@ -128,7 +129,7 @@ class Server:
 
     def _learn_anew(self) -> None:
         self.unknown_methods.clear()
-        self.known_methods.clear()
+        self.capabilities.clear()
 
     def name_of(self, method: Method[Any]) -> str:
         """What it calls a method, as far as is known."""

@@ -21,7 +21,6 @@ from pinlater.client.retry import first_share
 from pinlater.client.server_list import Server
 from pinlater.errors import MethodUnknown, PinLaterError
 from pinlater.model import Job, RequestContext
-from pinlater.wire.methods import HEARTBEAT
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -171,14 +170,14 @@ def _is_bound(call: CallSpec) -> bool:
 
 
 def _attempt(call: CallSpec, server: Server) -> Any:
-    """The struct of the answer; None: nothing was sent, since the server is to be asked what it knows. CallFailed, and
+    """The struct of the answer; None: nothing was sent, since the server is to be asked what it has. CallFailed, and
     the errors of BlockingConnection.call.
     """
     now_s = time.monotonic()
     ends_s = now_s + (call.deadline_s - now_s) * first_share(call.idempotency)
     connection = server.straight.take(ends_s)
     try:
-        if call.with_keys and HEARTBEAT.name not in server.known_methods:
+        if call.needs is not None and call.needs not in server.capabilities:
             return None
         name = server.name_of(call.method)
         try:
