@@ -239,18 +239,22 @@ def _write(format: str, views: Sequence[GroupView]) -> None:
 
 
 def _rows(views: Sequence[GroupView], format: str) -> Iterator[Row]:
+    """What came later is in the table alone: the keys of before are what they were."""
     for view in views:
         settings, oldest_ms = view.settings, view.oldest_run_after_ms
-        yield {
+        row: Row = {
             "group": view.name or (_WITHOUT if format == "table" else ""),
             "ready": view.ready,
-            "running": view.running,
             "oldest": time_text(oldest_ms) if format == "table" and oldest_ms is not None else oldest_ms,
             "weight": int(settings["weight"].value),
-            **{key: _limit(settings, key) for key in ("concurrency", "rate")},
             "paused": settings["paused"].value,
             "source": settings["weight"].source,
         }
+        if format == "table":
+            row["running"] = view.running
+            for key in ("concurrency", "rate"):
+                row[key] = _limit(settings, key)
+        yield row
 
 
 def _limit(settings: Mapping[str, SettingView], key: str) -> str | None:

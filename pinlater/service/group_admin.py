@@ -76,11 +76,7 @@ class GroupAdmin:
         await self._queues.refresh()
         if not self._queues.has(queue):
             raise QueueNotFound.of(queue[:100])
-<<<<<<< HEAD
-        validation.at_least_1("limit", limit)
         priorities = self._validator.priorities
-=======
->>>>>>> 07424f90 (Send groups only to servers that know them)
         if names:
             self._validator.amount("groups", names)
             counts, missing = await self._counts(lambda shard: shard.count_groups(queue, priorities, names))

@@ -29,6 +29,7 @@ RUN_BY: dict[str, tuple[str, str]] = {
     "queues": (_STORED, "test_a_tenant_at_its_bounds_is_refused"),
     "schedules": (_STORED, "test_a_tenant_at_its_bounds_is_refused"),
     "tokens": (_STORED, "test_a_tenant_at_its_bounds_is_refused"),
+    "jobs of a group of a queue": ("unit/test_group_pending_counts.py", "test_a_full_group_refuses"),
     "jobs of a queue": ("unit/test_limits_pause.py", "test_a_full_queue_refuses"),
     "answers to wrong tokens": (_GUESSES, "test_what_a_neighbour_guesses"),
     "admin passwords that are being checked": ("unit/test_admin_password.py", "test_one_address_has_few_places"),
