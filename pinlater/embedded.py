@@ -175,6 +175,7 @@ class EmbeddedServer:
             pass
         for queue in sorted(queues.limited()):
             await self._quotas.balance(queue)
+        await self._limits.groups.drain()
         if is_later:
             await self._limits.groups.tick(lambda shard_id: True)
         if queues.breaker_rules() or queues.breaker_records():
@@ -208,10 +209,13 @@ class EmbeddedServer:
         return await self._shard.peek(queue, levels, limit, self._claim_bytes, now_ms)
 
     async def next_due_ms(self) -> int | None:
-        """When the next job is due of those that wait for their times, or for their queue's circuit breaker."""
+        """When the next job is due of those that wait for their times, their queue's circuit breaker, or the rate of
+        their group.
+        """
         now_ms, probes = self._clock.now_ms(), self._limits.probes
         held = {queue: now_ms + wait_ms for queue in self.queues.open_breakers if (wait_ms := probes.wait_ms(queue))}
         due = await self._shard.next_due([*self._open_queues(), *held], self._priorities)
+        held |= {queue: now_ms + self._limits.groups.wait_ms(queue) for queue in self.queues.group_limited}
         times = [max(each, held.get(queue, each)) for queue, each in due.items() if each is not None]
         return min(times, default=None)
 
@@ -236,11 +240,13 @@ class EmbeddedServer:
         return ClaimRequest(name, 1, self._priorities, self._claim_timeout_ms, self._claim_bytes)
 
     def pause_ms(self, queue: str) -> int:
-        """How long until the circuit breaker of a queue, or its rate, may let the next job out; 0: neither keeps it."""
+        """How long until the circuit breaker of a queue, its rate or that of a group may let the next job out; 0: none
+        keeps it.
+        """
         if queue in self.queues.open_breakers:
             return self._limits.probes.wait_ms(queue) or 0
         per_second = self.queues.settings(queue).max_jobs_per_second
-        return 0 if not per_second else max(1, round(1_000 / per_second))
+        return self._limits.groups.wait_ms(queue) if not per_second else max(1, round(1_000 / per_second))
 
     def _open_queues(self) -> list[str]:
         """Those that hand out jobs, but for dead letters, which are for people."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import click
 
@@ -242,7 +243,7 @@ def _rows(views: Sequence[GroupView], format: str) -> Iterator[Row]:
     """What came later is in the table alone: the keys of before are what they were."""
     for view in views:
         settings, oldest_ms = view.settings, view.oldest_run_after_ms
-        row: Row = {
+        row: dict[str, Any] = {
             "group": view.name or (_WITHOUT if format == "table" else ""),
             "ready": view.ready,
             "oldest": time_text(oldest_ms) if format == "table" and oldest_ms is not None else oldest_ms,

@@ -87,6 +87,8 @@ class GroupLimits:
         self._uncounted_ms: dict[str, int] = {}
         """When the home of a queue did not answer, by queue."""
         self._missing_since: dict[str, int] = {}
+        self._at_rate_until_ms: dict[str, int] = {}
+        """Until when a group is held back that was at its rate, by queue; the last of them."""
 
     async def drain(self) -> None:
         """Wait until all that is under way is done."""
@@ -104,6 +106,10 @@ class GroupLimits:
         """Where the permits of the queue are, in words."""
         shard_id = self._queues.group_rules.home(queue)
         return f"shard {shard_id}, where that is done, does not answer" if shard_id else "no shard can do that yet"
+
+    def wait_ms(self, queue: str) -> int:
+        """How long until no group of the queue is held back any more that was at its rate."""
+        return max(0, self._at_rate_until_ms.get(queue, 0) - self._clock.now_ms())
 
     async def running(self, queue: str, groups: Sequence[str]) -> Mapping[str, int]:
         """How many jobs of these groups are in progress, of those that have a maximum; others are left
@@ -157,6 +163,8 @@ class GroupLimits:
         for place, (request, jobs) in enumerate(zip(requests, of_group.values(), strict=True)):
             granted, retry_after_ms = answers[place] if answers else PermitAnswer(0, UNCOUNTED_MS)
             until_ms = now_ms + (max(retry_after_ms, _LEAST_HELD_MS) if retry_after_ms else HELD_MS)
+            if retry_after_ms:
+                self._at_rate_until_ms[queue] = max(until_ms, self._at_rate_until_ms.get(queue, 0))
             for key, job in zip(request.keys[granted:], jobs[granted:], strict=True):
                 hold = holds.setdefault(key.shard_id, _Hold())
                 hold.jobs.append(job)

@@ -180,3 +180,29 @@ def test_jobs_of_a_queue_with_a_maximum_in_progress_run() -> None:
         call.enqueue("held")
         jobs.run_all()
     assert ran == ["job 0", "job 1", "job 2"]
+
+
+def test_limits_of_groups_count_as_at_a_server() -> None:
+    with testing.in_memory(app) as jobs:
+        app.client.update_queue("turns", "", set={"group_concurrency": "1", "group_rate": "1/s"})
+        for name in ("a0", "a1", "a2", "b0"):
+            take.enqueue(name)
+        began_ms = jobs.clock.now_ms()
+        jobs.run_all()
+        assert 1_000 <= jobs.clock.now_ms() - began_ms <= 4_000
+        assert {run.state for run in jobs.runs} == {JobState.SUCCEEDED}
+    assert sorted(ran) == ["a0", "a1", "a2", "b0"]
+    assert ran.index("b0") <= 1
+
+
+def test_a_group_at_its_maximum_waits_for_the_end_of_its_job() -> None:
+    with testing.in_memory(app) as jobs:
+        app.client.update_queue("turns", "", set={"group_concurrency": "1"})
+        for name in ("a0", "a1", "b0"):
+            take.enqueue(name)
+        (running,) = app.client.dequeue(DequeueRequest("turns", 1))
+        jobs.run_all()
+        assert ran == ["b0"]
+        app.client.ack("turns", [running])
+        jobs.run_all()
+    assert ran == ["b0", "a1"]
