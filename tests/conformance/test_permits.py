@@ -246,6 +246,18 @@ async def test_room_does_not_end_a_pause(subject: Subject) -> None:
     assert len(await claim(subject, 9)) == 2
 
 
+async def test_a_look_shows_the_jobs_of_a_group_that_is_held_back_no_more(subject: Subject) -> None:
+    await grouped(subject, "a", 2)
+    await put(subject, 1_000, a=0)
+    assert await claim(subject, 1) == []
+    await grouped(subject, "b", 2)
+    shard, queue = subject.shard, subject.queue
+    assert groups_of(await shard.peek(queue, (1,), 9, 10_000, subject.now_ms)) == {"b": 2}
+    subject.tick(1_000)
+    assert groups_of(await shard.peek(queue, (1,), 9, 10_000, subject.now_ms)) == {"a": 2, "b": 2}
+    assert groups_of(await shard.peek(queue, (1,), 2, 10_000, subject.now_ms)) == {"a": 1, "b": 1}
+
+
 async def test_a_group_gets_as_many_as_it_has_room_for(subject: Subject) -> None:
     await grouped(subject, "a", 9)
     await put(subject, a=0)

@@ -177,6 +177,10 @@ class Turns:
         session, which, wanted = self._session, (self._queue_id, priority), limit
         while True:
             groups = [(turn, bytes(group)) for turn, group in session.rows("first_turns", (*which, wanted))]
+            is_all = len(groups) < wanted
+            if self._looks:  # a claim would free these first
+                over = session.rows("held_turns", (*which, now_ms, HELD_AT_ONCE))
+                groups = sorted([*groups, *[(turn, bytes(group)) for group, turn, _ in over]])
             if not (self._rules.any_paused or self._most):
                 return groups
             until = self._held_until([group for _, group in groups], now_ms)
@@ -187,7 +191,7 @@ class Turns:
             may_run = [
                 (turn, group) for turn, group in groups if group not in until and self._left(priority, group) > 0
             ]
-            if len(groups) < wanted or len(may_run) >= limit:
+            if is_all or len(may_run) >= limit:
                 return may_run[:limit]
             wanted += len(groups) - len(may_run)
 

@@ -179,12 +179,16 @@ local function lines_of(base, most)
     local turns, held = base .. ':turns:' .. priority, base .. ':held:' .. priority
     local any_rules, wanted = call('EXISTS', base .. ':rules') == 1, page
     now = tonumber(now)
-    if not looks then
-      local over = call('ZRANGEBYSCORE', held, '-inf', now, 'LIMIT', 0, HELD_AT_ONCE)
-      if over[1] then L.free(priority, over) end
+    local over = call('ZRANGEBYSCORE', held, '-inf', now, 'LIMIT', 0, HELD_AT_ONCE)
+    if over[1] and not looks then
+      L.free(priority, over)
+      over = {}
     end
     while true do
       local found, names, waiting, barred = call('ZRANGE', turns, 0, wanted - 1, 'WITHSCORES'), {}, {}, {}
+      for _, group in ipairs(over) do
+        found[#found + 1], found[#found + 2] = group, call('ZSCORE', base .. ':ahead:' .. priority, group) or 0
+      end
       for i = 1, #found, 2 do names[#names + 1] = found[i] end
       local rules = any_rules and read('HMGET', base .. ':rules', names)
       if most then read_rooms(names, now) end
@@ -201,7 +205,10 @@ local function lines_of(base, most)
         end
       end
       if looks or #barred == 0 then
-        if #names < wanted or #waiting == page then return waiting end
+        if #names - #over < wanted or #waiting == page then
+          if over[1] then table.sort(waiting, function(a, b) return a.turn < b.turn end) end
+          return waiting
+        end
         wanted = 2 * wanted - #waiting
       else
         for _, each in ipairs(barred) do hold(priority, unpack(each)) end
