@@ -44,7 +44,9 @@ from pinlater.shards.router import Router
 _log = structlog.get_logger("pinlater.queues")
 
 HELD_MS = 5_000
-"""A group that is at its maximum has no room on a shard for so long, unless that is told of a permit before."""
+"""A group that is at its maximum has no room on a shard for so long, unless that is told of a permit before. One that is
+at its rate has none for no longer, since the rate may change.
+"""
 
 UNCOUNTED_MS = 1_000
 """The same, while its limits cannot be counted."""
@@ -162,7 +164,7 @@ class GroupLimits:
         holds: dict[str, _Hold] = {}
         for place, (request, jobs) in enumerate(zip(requests, of_group.values(), strict=True)):
             granted, retry_after_ms = answers[place] if answers else PermitAnswer(0, UNCOUNTED_MS)
-            until_ms = now_ms + (max(retry_after_ms, _LEAST_HELD_MS) if retry_after_ms else HELD_MS)
+            until_ms = now_ms + min(max(retry_after_ms or HELD_MS, _LEAST_HELD_MS), HELD_MS)
             if retry_after_ms:
                 self._at_rate_until_ms[queue] = max(until_ms, self._at_rate_until_ms.get(queue, 0))
             for key, job in zip(request.keys[granted:], jobs[granted:], strict=True):

@@ -151,6 +151,16 @@ async def test_a_rate_of_groups_is_kept_over_shards(served: Served) -> None:
     assert 19 <= handed_out <= 25
 
 
+async def test_a_slow_rate_that_is_taken_back_holds_no_group_for_long(served: Served) -> None:
+    await served.change(group_rate="1/h")
+    await stored(served, "a", 12)
+    assert len(await dequeue(served, 100)) == 1
+    assert await dequeue(served, 100) == []
+    await served.change(group_rate="none")
+    served.clock.tick(HELD_MS)
+    assert len(await dequeue(served, 100)) == 11
+
+
 async def test_a_dequeue_that_waits_gets_the_job_that_a_permit_is_free_for(servers: Servers) -> None:
     first, second = servers
     await first.change(group_concurrency="1")
