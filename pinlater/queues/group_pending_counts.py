@@ -84,7 +84,7 @@ class GroupPendingCounts:
         began_s, bounded = loop.time(), self._queues.group_bounded()
         for queue in self._levels.keys() - bounded:
             del self._levels[queue]
-        for queue, levels in self._levels.items():
+        for queue, levels in [*self._levels.items()]:  # others come meanwhile
             oldest_ms = self._clock.now_ms() - KEPT_MS
             for group in [group for group, level in levels.items() if level.added_ms < oldest_ms]:
                 del levels[group]
@@ -96,7 +96,7 @@ class GroupPendingCounts:
     async def _count(self, queue: str, levels: Mapping[str, _Level], groups: Sequence[str]) -> None:
         """On the shards that are in: others cannot be worked on."""
         allowed = self._queues.settings(queue).group_max_pending
-        before = {group: levels[group].added for group in groups}
+        before = {group: (levels[group], levels[group].added) for group in groups if group in levels}
         outcomes = await ask_all(
             self._members.healthy(),
             lambda shard: shard.count_groups(queue, self._priorities, groups, (allowed or 0) + 1),
@@ -105,8 +105,6 @@ class GroupPendingCounts:
             found = answers(outcomes)
         except PinLaterError:
             return
-        for group in groups:
-            level = levels.get(group)
-            if level is not None:
-                level.counted = sum(counts[group].ready for counts in found if group in counts)
-                level.added -= before[group]
+        for group, (level, added) in before.items():
+            level.counted = sum(counts[group].ready for counts in found if group in counts)
+            level.added -= added

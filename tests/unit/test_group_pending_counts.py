@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from pinlater.errors import EnqueueRejected
@@ -66,3 +68,17 @@ async def test_groups_of_a_queue_without_a_bound_are_counted_no_more(monkeypatch
         await change(at, group_max_pending="5")
         await at.service.enqueue("mail", jobs("acme", 5))
         assert at.stores[0].begun["count_groups"] == 1
+
+
+async def test_jobs_may_come_while_groups_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_pending_counts, "COUNTED_AT_ONCE", 1)
+    monkeypatch.setattr(group_pending_counts, "MOST_KEPT", 2)
+    async with stand(2) as at:
+        await change(at, group_max_pending="5")
+        counts = GroupPendingCounts(at.members, at.service.queues, at.clock, (1, 2, 3))
+        counts.added("mail", {"acme": 1, "betty": 1})
+        polling = asyncio.create_task(counts.poll())
+        await asyncio.sleep(0)
+        counts.added("mail", {"carl": 1, "dora": 1})  # the others are kept no more
+        counts.added("news", {"acme": 1})
+        await polling
