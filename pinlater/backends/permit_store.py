@@ -102,7 +102,8 @@ class PermitStore(StorePart):
         self, queue: str, requests: Sequence[PermitRequest], check_at_ms: int, now_ms: int
     ) -> list[PermitAnswer]:
         """Permits and tokens for claims, of each group as far as its limits allow; one request for each group. A job
-        that has a permit already gives it back first.
+        that has a permit already keeps it: under the new claim where that may be handed out, else under the old one,
+        which may be the later of the two.
         """
 
     @operation()

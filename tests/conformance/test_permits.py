@@ -78,6 +78,17 @@ async def test_a_job_that_is_claimed_again_gives_its_permit_back_first(subject: 
     assert await counts(subject, "a", "b") == {"b": 1}
 
 
+async def test_a_job_that_gets_no_permit_keeps_the_one_that_it_has(subject: Subject) -> None:
+    """The request may be that of a process that stood still, and the job under a later claim by now."""
+    await take(subject, PermitRequest("a", keys(1, claim="worker:2"), 1))
+    assert await take(subject, PermitRequest("a", [*keys(2), *keys(1)], 1)) == [PermitAnswer(0)]
+    assert await take(subject, PermitRequest("a", [*keys(1, claim="worker:3"), *keys(2)], 1)) == [PermitAnswer(1)]
+    assert await take(subject, PermitRequest("b", keys(3, 1), 1)) == [PermitAnswer(1)]
+    assert await counts(subject, "a", "b") == {"a": 1, "b": 1}
+    found = await subject.shard.read_permits(subject.queue, [each.holder for each in keys(1, 2)])
+    assert found == [Permit("a", *keys(1, claim="worker:3"))]
+
+
 async def test_a_smaller_limit_takes_no_permit_back(subject: Subject) -> None:
     await take(subject, PermitRequest("a", keys(1, 2, 3), 3))
     assert await take(subject, PermitRequest("a", keys(4), 1)) == [PermitAnswer(0)]

@@ -66,16 +66,19 @@ def take_permits(
 ) -> list[PermitAnswer]:
     queue_id = _locked(session, queue)
     counted = {each.group.encode() for each in requests if each.concurrency is not None}
-    session.run_in("remove_permits", (queue_id,), _holders(key for each in requests for key in each.keys))
+    holders = _holders(key for each in requests for key in each.keys)
+    known = {bytes(holder): bytes(group) for holder, group, *_ in session.rows_in("permits", (queue_id,), holders)}
     held = _counts(session, queue_id, counted)
     states = _states(session, queue_id, {each.group.encode() for each in requests if each.per_second is not None})
     answers: list[PermitAnswer] = []
     new: list[Row] = []
+    replaced: list[bytes] = []
     changed: list[Row] = []
     for request in requests:
         group, wanted, retry_after_ms = request.group.encode(), len(request.keys), 0
         if request.concurrency is not None:
-            wanted = max(0, min(wanted, request.concurrency - held[group]))
+            of_group = [known.get(holder) == group for holder in _holders(request.keys)]
+            wanted = _first_that_fit(of_group, request.concurrency - held[group])
         granted = wanted
         if request.per_second is not None and wanted:
             state, capacity = states[group], capacity_of(request.per_second)
@@ -89,10 +92,22 @@ def take_permits(
                 (queue_id, key.holder.encode(), group, key.priority, key.claim_descriptor, check_at_ms)
                 for key in request.keys[:granted]
             ]
+        replaced += [holder for holder in _holders(request.keys[:granted]) if holder in known]
         answers.append(PermitAnswer(granted, retry_after_ms))
+    session.run_in("remove_permits", (queue_id,), replaced)
     session.put("put_permits", new)
     session.put("put_permit_groups", changed)
     return answers
+
+
+def _first_that_fit(have_permits: Sequence[bool], free: int) -> int:
+    """How many of the first jobs can have permits, where so many are free beside those that they have."""
+    for place, has_permit in enumerate(have_permits):
+        if not has_permit:
+            if free <= 0:
+                return place
+            free -= 1
+    return len(have_permits)
 
 
 def end_permits(session: Session, queue: str, keys: Sequence[PermitKey]) -> dict[str, FreedPermits]:

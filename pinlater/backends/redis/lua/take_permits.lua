@@ -10,23 +10,38 @@
 --#include permits
 local base, call, now, count = KEYS[2], redis.call, tonumber(ARGV[2]), tonumber(ARGV[4])
 if call('HEXISTS', KEYS[1] .. ':queues', ARGV[1]) == 0 then return false end
-local holders, checks, answer, place = {}, {}, {}, 0
+local holders, known, checks, answer, place = {}, {}, {}, {}, 0
 for i = 1, count do holders[i] = ARGV[4 + i] end
-take_back(base, holders)
+for i, record in ipairs(read('HMGET', base .. ':permits', holders)) do known[i] = record and group_and_claim(record) end
 
-local function hand_out(group, granted)
-  local new = 0
+-- How many of the `wanted` claims from this place on can have permits, where so many are free beside those that they have.
+local function first_that_fit(group, wanted, free)
+  for i = 1, wanted do
+    if known[place + i] ~= group then
+      if free <= 0 then return i - 1 end
+      free = free - 1
+    end
+  end
+  return wanted
+end
+
+-- The permits that these claims have are replaced.
+local function hand_out(group, granted, is_counted)
+  local some = {}
+  for i = 1, granted do some[i] = holders[place + i] end
+  take_back(base, some)
+  if not is_counted or granted == 0 then return end
   for i = place + 1, place + granted do
-    new = new + call('HSET', base .. ':permits', holders[i], ARGV[4 + count + i])
+    call('HSET', base .. ':permits', holders[i], ARGV[4 + count + i])
     checks[#checks + 1], checks[#checks + 2] = ARGV[3], holders[i]
   end
-  if new > 0 then call('HINCRBY', base .. ':permits:counts', group, new) end
+  call('HINCRBY', base .. ':permits:counts', group, granted)
 end
 
 for at = 5 + 2 * count, #ARGV, 5 do
   local group, wanted, retry_after = ARGV[at], tonumber(ARGV[at + 1]), 0
   local concurrency, per_second, capacity = tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3]), tonumber(ARGV[at + 4])
-  local granted = concurrency and math.max(0, math.min(wanted, concurrency - count_of(base, group))) or wanted
+  local granted = concurrency and first_that_fit(group, wanted, concurrency - count_of(base, group)) or wanted
   if per_second and granted > 0 then
     local allowed, level, _, shards = granted, beside(base, group)
     local tokens, filled_at, wait
@@ -35,7 +50,7 @@ for at = 5 + 2 * count, #ARGV, 5 do
     put_beside(base, group, level_of(tokens, filled_at), full_at, shards)
     if granted < allowed then retry_after = math.max(1, wait) end
   end
-  if concurrency then hand_out(group, granted) end
+  hand_out(group, granted, concurrency)
   place = place + wanted
   answer[#answer + 1], answer[#answer + 2] = granted, retry_after
 end
