@@ -104,11 +104,11 @@ class BreakerProbes:
         taken = replace(slot, state=SlotState.TAKEN, at_ms=now_ms, claim=claim, job="")
         return await self._put(Probe(queue, opened, taken))
 
-    async def hand_out(self, probe: Probe, job: str) -> bool:
-        """This job, which was claimed, is the probe. False: another process has taken the slot meanwhile, or it cannot
-        be told: the job must not be handed out.
+    async def hand_out(self, probe: Probe, job: str, claim: str) -> bool:
+        """This job, which is under this claim, is the probe. False: another process has taken the slot meanwhile, or it
+        cannot be told: the job must not be handed out.
         """
-        out = replace(probe.slot, state=SlotState.OUT, at_ms=self._clock.now_ms(), job=job)
+        out = replace(probe.slot, state=SlotState.OUT, at_ms=self._clock.now_ms(), claim=claim, job=job)
         return await self._put(probe._replace(slot=out)) is not None
 
     async def give_back(self, probe: Probe) -> None:

@@ -44,8 +44,8 @@ from pinlater.shards.router import Router
 _log = structlog.get_logger("pinlater.queues")
 
 HELD_MS = 5_000
-"""A group that is at its maximum has no room on a shard for so long, unless that is told of a permit before. One that is
-at its rate has none for no longer, since the rate may change.
+"""A group that is at its maximum has no room on a shard for so long, unless that is told of a permit before. One that
+is at its rate has none for no longer, since the rate may change.
 """
 
 UNCOUNTED_MS = 1_000

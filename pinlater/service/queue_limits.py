@@ -240,7 +240,7 @@ class QueueLimits:
 
     async def _is_probe(self, probe: Probe, job: DequeuedJob) -> bool:
         """Whether this job may be handed out as the probe; it is back in its queue where not."""
-        if await self.probes.hand_out(probe, job.descriptor):
+        if await self.probes.hand_out(probe, job.descriptor, job.claim_descriptor):
             return True
         ref = parse_descriptor(job.descriptor)
         if ref is not None:

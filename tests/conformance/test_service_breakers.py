@@ -285,7 +285,7 @@ async def test_a_server_that_dies_before_it_hands_out_the_job_holds_nothing_up(s
     await refused(other)
     await look(*servers)
     (job,) = await other.dequeue(10)
-    assert not await first.api.breakers.probes.hand_out(probe, job.descriptor)
+    assert not await first.api.breakers.probes.hand_out(probe, job.descriptor, "a claim")
 
 
 async def test_where_there_is_no_job_the_next_one_is_tried_at_once(served: Served) -> None:

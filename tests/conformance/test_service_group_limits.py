@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 import pytest
 
 from pinlater.backends.base import AckRequest
+from pinlater.backends.permit_store import PermitKey, PermitRequest
 from pinlater.errors import RequestInvalid
 from pinlater.model import Ack, DequeuedJob, DequeueRequest, ExtendedJob, Job, JobState, parse_descriptor
 from pinlater.model.job_holds import HoldReason
@@ -18,6 +19,7 @@ from tests.conformance.bindings import BINDINGS
 from tests.conformance.conftest import Serve
 from tests.conformance.served import CLAIM_TIMEOUT_MS, Served
 from tests.conformance.subject import new_name
+from tests.conformance.test_service_breakers import PROBE_EVERY_MS, fail, look, refused, set_up
 from tests.conformance.test_service_searches import found
 
 pytestmark = pytest.mark.parametrize("binding", [each.param() for each in BINDINGS if each.has_groups], indirect=True)
@@ -229,6 +231,29 @@ async def test_groups_wait_while_their_limits_cannot_be_counted(served: Served) 
     )
     served.clock.tick(FORGET_MS)
     assert groups_of(await dequeue(served, 100)) == {"a": 4}, "the home is where it was, and knows of the first job"
+
+
+async def test_the_probe_of_a_breaker_that_is_found_behind_a_full_group_is_followed(served: Served) -> None:
+    await set_up(served, group_concurrency="1")
+    await fail(served, 4)
+    await look(served)
+    holder = PermitKey("gone", 1, 1, "another claim")
+    await served.api.limits.groups.running(served.queue, ["a"])
+    home = served.api.queues.group_rules.home(served.queue)
+    (shard,) = [each for each in served.shards if each.shard_id == home]
+    now_ms = served.clock.now_ms()
+    await shard.take_permits(served.queue, [PermitRequest("a", [holder], 1)], now_ms + FORGET_MS, now_ms)
+    failed = (await served.api.scan(served.filter(JobState.PENDING))).jobs
+    await served.api.cancel(served.queue, [each.descriptor for each in failed])
+    await stored(served, "a", 12)
+    await stored(served, "b", 12)
+    await look(served, ms=PROBE_EVERY_MS)
+    (job,) = await served.dequeue(10)
+    assert groups_of([job]) == {"b": 1}
+    await stored(served, "c", 1)
+    for _ in range(3):
+        await look(served, ms=PROBE_EVERY_MS)
+        await refused(served)
 
 
 async def test_limits_are_refused_that_are_none(served: Served) -> None:

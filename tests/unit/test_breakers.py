@@ -188,7 +188,7 @@ async def test_a_job_that_a_slower_server_claimed_goes_back() -> None:
         with pytest.raises(DequeueRateLimited):
             await slow
         assert at.stores[0].begun["requeue"] == 1
-        assert await at.service.breakers.probes.hand_out(other, "mail:s1:p1:1790000000000000")
+        assert await at.service.breakers.probes.hand_out(other, "mail:s1:p1:1790000000000000", "a claim")
 
 
 async def unaudited(_action: str, _queue: str, _detail: str) -> None:
