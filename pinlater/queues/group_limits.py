@@ -355,9 +355,11 @@ class GroupLimits:
             await self._end(queue, keys)
 
     async def _ended_on(self, queue: str, shard_id: str, keys: Sequence[PermitKey]) -> Sequence[PermitKey]:
+        if self._is_gone(shard_id):
+            return keys
         member = self._members.by_id(shard_id)
         if member is None:
-            return keys if self._is_gone(shard_id) else ()
+            return ()
         (outcome,) = await ask_all(
             [member],
             lambda shard: shard.lookup(
@@ -379,9 +381,8 @@ class GroupLimits:
     async def _home(self, queue: str) -> ShardHandle | None:
         """The shard where the permits of a queue are; None: it is not known, or none can be made it."""
         shard_id = self._queues.group_rules.home(queue)
-        member = self._members.by_id(shard_id) if shard_id else None
-        if member is not None or (shard_id and not self._is_gone(shard_id)):
-            return member
+        if shard_id and not self._is_gone(shard_id):
+            return self._members.by_id(shard_id)
         able = [each.shard.shard_id for each in self._members.all if each.shard.has_groups]
         picked = None if self._members.has_unknown_ids() else rendezvous_pick(queue, able)
         if picked is None:
@@ -395,8 +396,13 @@ class GroupLimits:
 
     def _is_gone(self, shard_id: str) -> bool:
         """Whether a shard that is not configured was given up, or has been missing for a while."""
+        if self._members.by_id(shard_id) is not None:
+            self._missing_since.pop(shard_id, None)
+            return False
         if shard_id in self._queues.given_up_shards():
             return True
+        if self._members.has_unknown_ids():  # it may be one of these
+            return False
         now_ms = self._clock.now_ms()
         return now_ms - self._missing_since.setdefault(shard_id, now_ms) >= FORGET_MS
 

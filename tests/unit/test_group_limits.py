@@ -1,0 +1,74 @@
+"""The limits of groups, as one process keeps to them while shards come and go."""
+
+from __future__ import annotations
+
+from pinlater.backends.permit_store import PermitKey, PermitRequest
+from pinlater.model import ExtendedJob
+from pinlater.queues.group_limits import CHECK_AGAIN_MS, CHECK_MS, FORGET_MS
+from pinlater.shards.handle import ShardHandle
+from tests.unit.stand import Stand, stand
+from tests.unit.test_limits_pause import change
+
+
+def jobs(group: str, count: int) -> list[ExtendedJob]:
+    return [ExtendedJob(b"x", group=group)] * count
+
+
+async def home_of(at: Stand) -> ShardHandle:
+    """The shard with the permits of a queue, whose groups have a maximum of 1."""
+    await change(at, group_concurrency="1")
+    await at.service.limits.groups.running("mail", ["acme"])
+    home = at.members.by_id(at.service.queues.group_rules.home("mail"))
+    assert home is not None
+    return home
+
+
+def everything(_shard_id: str) -> bool:
+    return True
+
+
+async def test_a_home_that_was_missing_once_is_waited_for_again() -> None:
+    async with stand(2) as at:
+        home, limits = await home_of(at), at.service.limits.groups
+        for _ in range(2):
+            at.members.all.remove(home)
+            assert await limits.running("mail", ["acme"]) == {}
+            at.members.all.append(home)
+            assert await limits.running("mail", ["acme"]) == {"acme": 0}
+            at.clock.tick(FORGET_MS)
+        assert at.service.queues.group_rules.home("mail") == home.shard.shard_id
+
+
+async def test_permits_of_a_shard_that_was_missing_once_are_kept_again() -> None:
+    async with stand(2) as at:
+        home, limits = await home_of(at), at.service.limits.groups
+        await change(at, group_concurrency="12")
+        for job in jobs("acme", 12):
+            await at.service.enqueue("mail", [job])
+        assert len(await at.dequeue(12)) == 12
+        (other,) = [each for each in at.members.all if each is not home]
+        for _ in range(2):
+            at.members.all.remove(other)
+            at.clock.tick(CHECK_AGAIN_MS)
+            await limits.tick(everything)
+            at.members.all.append(other)
+            at.clock.tick(FORGET_MS)
+            await limits.tick(everything)
+        assert await limits.running("mail", ["acme"]) == {"acme": 12}
+
+
+async def test_a_shard_may_be_one_that_could_not_be_opened_yet() -> None:
+    async with stand(2) as at:
+        home, limits = await home_of(at), at.service.limits.groups
+        request, now_ms = PermitRequest("acme", [PermitKey("3", 1, 1, "a claim")], 1), at.clock.now_ms()
+        await home.shard.take_permits("mail", [request], now_ms + CHECK_MS, now_ms)
+        unopened, at.members.has_unknown_ids = at.members.has_unknown_ids, lambda: True  # type: ignore[method-assign]
+        for ms in (CHECK_MS, FORGET_MS, FORGET_MS):
+            at.clock.tick(ms)
+            await limits.tick(everything)
+            assert await limits.running("mail", ["acme"]) == {"acme": 1}
+        at.members.has_unknown_ids = unopened  # type: ignore[method-assign]
+        for ms in (CHECK_AGAIN_MS, FORGET_MS):
+            at.clock.tick(ms)
+            await limits.tick(everything)
+        assert await limits.running("mail", ["acme"]) == {"acme": 0}
