@@ -182,7 +182,7 @@ class GroupLimits:
         self, queue: str, home: ShardHandle | None, requests: Sequence[PermitRequest], now_ms: int
     ) -> list[PermitAnswer] | None:
         """None: the home does not answer; what it may have granted is found when it is checked."""
-        if home is not None:
+        if home is not None and home.is_healthy:
             try:
                 return await home.shard.take_permits(queue, requests, now_ms + CHECK_MS, now_ms)
             except PinLaterError as error:

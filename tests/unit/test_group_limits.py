@@ -72,3 +72,17 @@ async def test_a_shard_may_be_one_that_could_not_be_opened_yet() -> None:
             at.clock.tick(ms)
             await limits.tick(everything)
         assert await limits.running("mail", ["acme"]) == {"acme": 0}
+
+
+async def test_a_home_that_is_out_is_not_asked() -> None:
+    async with stand(2) as at:
+        home, limits = await home_of(at), at.service.limits.groups
+        (store,) = [each for each in at.stores if each.shard_id == home.shard.shard_id]
+        for job in jobs("acme", 12):
+            await at.service.enqueue("mail", [job])
+        home._health.is_healthy = False
+        at.members._health_changed()
+        await at.dequeue(10)
+        await limits.drain()
+        assert not store.begun["take_permits"]
+        assert limits.is_uncounted("mail")
