@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from itertools import product
 
 import pytest
 
@@ -12,6 +14,7 @@ from pinlater.backends.permit_store import FreedPermits, GroupRoom, Permit, Perm
 from pinlater.errors import QueueNotFound
 from pinlater.model import DequeuedJob, new_version
 from tests.conformance.bindings import BINDINGS
+from tests.conformance.crowd import Crowd
 from tests.conformance.subject import Subject, key_of
 from tests.conformance.test_group_rules import pause, put_rules, version_above
 from tests.conformance.test_groups import grouped, groups_of
@@ -287,6 +290,21 @@ async def test_room_is_used_over_the_requests_of_one_call(subject: Subject) -> N
     requests = [subject.request(limit=2, priorities=priorities, most_of_group=5) for priorities in ((1,), (1, 2), (1,))]
     claims = await subject.shard.claim(subject.queue, requests, subject.now_ms)
     assert [len(jobs) for jobs in claims] == [2, 1, 0]
+
+
+async def test_claims_of_several_priorities_never_wait_for_each_other_in_a_ring(crowd: Crowd) -> None:
+    first = crowd[0]
+    for group, priority in product("ab", (1, 2)):
+        await grouped(first, group, 50, priority=priority)
+    await put(first, a=500, b=500)
+
+    async def claim_at_once(subject: Subject, *priorities: int) -> None:
+        requests = [subject.request(priorities=(each,), most_of_group=9) for each in priorities]
+        await subject.shard.claim(subject.queue, requests, subject.now_ms)
+
+    for _ in range(20):  # StoreConflict where a store finds such a ring
+        claims = [claim_at_once(crowd[0], 1, 2), claim_at_once(crowd[1], 2), claim_at_once(crowd[2], 1, 2)]
+        await asyncio.gather(*claims, put(crowd[3], a=500, b=500))
 
 
 async def test_jobs_without_a_group_have_no_limit(subject: Subject) -> None:

@@ -75,6 +75,7 @@ class Turns:
         self._rooms: dict[bytes, GroupRoom | None] = {}
         """What groups have room for, of those that were come to; None: no bound is known."""
 
+        self._used_rooms: set[bytes] = set()
         self._in_hand: dict[int, Counter[bytes]] = {}
         """By priority, how many jobs of each group were picked last."""
 
@@ -275,13 +276,16 @@ class Turns:
         used = Counter(groups)
         self._handed_out += used
         self._in_hand = {}
-        rows: list[Row] = []
-        for group, count in sorted(used.items()):
+        for group, count in used.items():
             room = self._rooms.get(group)
             if room is not None:
-                room = self._rooms[group] = room._replace(jobs=max(0, room.jobs - count))
-                rows.append((self._queue_id, group, *room))
-        self._session.put("put_rooms", rows)
+                self._rooms[group] = room._replace(jobs=max(0, room.jobs - count))
+                self._used_rooms.add(group)
+
+    def put_rooms(self) -> None:
+        """Write what room groups still have, last of all: behind it no virtual time may be locked."""
+        rooms = [(self._queue_id, group, *room) for group in sorted(self._used_rooms) if (room := self._rooms[group])]
+        self._session.put("put_rooms", rooms)
 
     def _move_on(self, priority: int, time: float, limit: int, *, may_be_empty: bool) -> None:
         """The virtual time is that of the last hand-out; it never goes back, also where turns were given back.

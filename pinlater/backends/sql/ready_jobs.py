@@ -224,6 +224,8 @@ def claim(
                 job.group = turns.group_of(row[0])
         if sum(row[BODY_BYTES] for batch in batches for row in batch) >= SLICE_BYTES:
             break
+    if turns is not None:
+        turns.put_rooms()
     return handed_out
 
 
