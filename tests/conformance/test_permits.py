@@ -52,6 +52,17 @@ async def test_a_group_has_no_more_permits_than_its_limit(subject: Subject) -> N
     assert sorted(found) == [*[Permit("a", each) for each in keys(1, 2)], Permit("b", keys(5)[0])]
 
 
+async def test_however_many_ask_at_once_a_group_has_no_more_permits(crowd: Crowd) -> None:
+    for number in range(10):
+        takes = [
+            take(each, PermitRequest(f"g{number}", keys(1, 2, 3, shard_id=f"s{place}"), 7))
+            for place, each in enumerate(crowd)
+        ]
+        answers = await asyncio.gather(*takes)
+        assert sum(answer.granted for (answer,) in answers) == 7
+        assert await counts(crowd[0], f"g{number}") == {f"g{number}": 7}
+
+
 async def test_jobs_of_the_same_id_on_two_shards_are_two(subject: Subject) -> None:
     both = [*keys(1), *keys(1, shard_id="s2")]
     assert await take(subject, PermitRequest("a", both, 5)) == [PermitAnswer(2)]
