@@ -75,6 +75,7 @@ from pinlater.backends.requests import ScanRequest as ScanRequest
 from pinlater.backends.requests import SilentClaim as SilentClaim
 from pinlater.backends.requests import StoredState as StoredState
 from pinlater.backends.requests import UnrenewedClaim as UnrenewedClaim
+from pinlater.backends.requests import highest_limit as highest_limit
 from pinlater.backends.shard_events import UNKNOWN_CHANGE as UNKNOWN_CHANGE
 from pinlater.backends.shard_events import NoEvents as NoEvents
 from pinlater.backends.shard_events import Notification as Notification

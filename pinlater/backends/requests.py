@@ -83,7 +83,7 @@ class ClaimRequest:
     `spare_ms`: the claim begins so much after now, where now is the earliest of the times that it may be.
     `is_default_timeout`: a job's own claim time-out counts before `claim_timeout_ms`.
     `most_of_group`: groups of the queue have limits, none has a higher one than this: so many jobs of each at most, and
-    no more than it has room for (permit_store.py). 0: none has a limit. All requests of a call have the same.
+    no more than it has room for (permit_store.py). 0: none has a limit. Of all requests of a call the highest counts.
     `prefetch`: so many of the `limit`, not all, are fetched ahead; a queue whose jobs have groups does not give these.
     """
 
@@ -99,6 +99,13 @@ class ClaimRequest:
 
     def without_prefetch(self) -> ClaimRequest:
         return replace(self, limit=self.limit - self.prefetch, prefetch=0) if self.prefetch else self
+
+
+def highest_limit(requests: Sequence[ClaimRequest]) -> int:
+    """The `most_of_group` that counts for a call."""
+    if len(requests) == 1:
+        return requests[0].most_of_group
+    return max([each.most_of_group for each in requests], default=0)
 
 
 @dataclass(slots=True)

@@ -331,6 +331,13 @@ async def test_without_limits_no_room_counts(subject: Subject) -> None:
     assert (len(jobs), {job.group for job in jobs}) == (3, {""})
 
 
+async def test_a_request_from_before_a_limit_does_not_keep_groups_from_others(subject: Subject) -> None:
+    await grouped(subject, "a", 3)
+    requests = [subject.request(limit=1), subject.request(limit=2, most_of_group=5)]
+    claims = await subject.shard.claim(subject.queue, requests, subject.now_ms)
+    assert [[job.group for job in jobs] for jobs in claims] == [["a"], ["a", "a"]]
+
+
 async def test_a_group_that_was_held_back_comes_again_where_it_has_limits_no_more(subject: Subject) -> None:
     await grouped(subject, "a", 3)
     await put(subject, 1_000, a=0)

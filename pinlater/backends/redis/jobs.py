@@ -29,6 +29,7 @@ from pinlater.backends.base import (
     StatsPosition,
     StoredState,
     UnrenewedClaim,
+    highest_limit,
 )
 from pinlater.backends.group_store import MOST_COUNTED, ClearedGroups, GroupCounts, ReadyCounts
 from pinlater.backends.redis.claim_ends import PLACEHOLDER, expiry_rules, expiry_templates
@@ -120,7 +121,7 @@ class JobCommands(PubSub):
     async def claim(
         self, queue: str, requests: Sequence[ClaimRequest], now_ms: int, *, enforce_quota: bool = False
     ) -> list[list[DequeuedJob]]:
-        bounds = bounds_of(enforce_quota, requests[0].most_of_group if requests else 0)
+        bounds = bounds_of(enforce_quota, highest_limit(requests))
         answer = await self._store.call_queue("claim", queue, (queue, now_ms, bounds, *claim_args(requests, now_ms)))
         return self._claimed(queue, requests, now_ms, answer)
 
@@ -134,7 +135,7 @@ class JobCommands(PubSub):
         *,
         enforce_quota: bool = False,
     ) -> tuple[list[AckOutcome], list[list[DequeuedJob]]]:
-        bounds = bounds_of(enforce_quota, requests[0].most_of_group if requests else 0)
+        bounds = bounds_of(enforce_quota, highest_limit(requests))
         args = (queue, now_ms, bounds, *_ack_args(acks, rules), *claim_args(requests, now_ms))
         codes, answer = await self._store.call_queue("ack_and_claim", queue, args)
         return _ack_outcomes(codes), self._claimed(queue, requests, now_ms, answer)

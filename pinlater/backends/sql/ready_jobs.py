@@ -16,6 +16,7 @@ from pinlater.backends.base import (
     EndRules,
     JobKey,
     UnrenewedClaim,
+    highest_limit,
 )
 from pinlater.backends.group_rules import GroupRules
 from pinlater.backends.group_store import ReadyCounts
@@ -202,11 +203,11 @@ def claim(
     if queue_id is None or room == 0:
         return [[] for _ in requests]
     handed_out: list[list[DequeuedJob]] = []
-    has_groups = rules_version is not None
-    if has_groups:
+    most, turns = 0, None
+    if rules_version is not None:
         requests = [request.without_prefetch() for request in requests]
-    most = requests[0].most_of_group if requests else 0
-    turns = Turns(session, queue_id, rules_of(session, queue, rules_version), most=most) if has_groups else None
+        most = highest_limit(requests)
+        turns = Turns(session, queue_id, rules_of(session, queue, rules_version), most=most)
     for group in _alike(requests):
         batches = _batches(session, queue_id, group, now_ms, room, turns)
         if turns is not None:
