@@ -60,7 +60,10 @@ GROUPS = [
         **_WALK,
     ),
     *step(
-        "group_lines", "_enter_due([each for", "_enter_due([0 for", groups.test_jobs_come_into_line_when_they_are_due
+        "group_lines",
+        "self.enter_due([each for",
+        "self.enter_due([0 for",
+        groups.test_jobs_come_into_line_when_they_are_due,
     ),
     *step(
         "attempts",
@@ -165,9 +168,7 @@ GROUPS = [
         rules.test_a_requeue_gives_back_what_the_turn_cost,
     ),
     *step("group_lines", "in until.items() if until_ms > now_ms", "in until.items() if False", PAUSED),
-    *step(
-        "group_lines", "        if self._rules.any_paused:\n            for", "        if False:\n            for", ENDS
-    ),
+    *step("group_lines", "            if any_held:\n", "            if False:\n", ENDS),
     *step(
         "group_lines", "max(turn, time), 1)\n        for group, turn, _", "turn, 1)\n        for group, turn, _", CREDIT
     ),

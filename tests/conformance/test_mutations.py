@@ -14,6 +14,7 @@ from tests.conformance.mutation import Mutation
 from tests.conformance.mutations_aging import AGING
 from tests.conformance.mutations_dynamodb import DYNAMODB
 from tests.conformance.mutations_groups import GROUPS
+from tests.conformance.mutations_permits import PERMITS
 from tests.conformance.mutations_redis import REDIS
 from tests.conformance.mutations_redis_listed import LISTED as REDIS_LISTED
 from tests.conformance.mutations_references import REFERENCES
@@ -44,6 +45,7 @@ MUTATIONS = [
     *SUCCESSORS,
     *TAGS,
     *GROUPS,
+    *PERMITS,
     *AGING,
     *TRAILS,
     *DYNAMODB,
