@@ -158,9 +158,8 @@ class Dequeuer:
                 return await self._router.peek(queue, levels, limit, max_bytes, now_ms, coverage=coverage)
             max_bytes = min(max_bytes, at_once * bounds.max_body_bytes)
             max_slice = min(max_bytes, self.slice_bytes)
-            prefetch = at_once - limit
             claim = ClaimRequest(
-                claim_descriptor, at_once, levels, timeout_ms, max_slice, 0, is_default, prefetch=prefetch
+                claim_descriptor, at_once, levels, timeout_ms, max_slice, 0, is_default, 0, at_once - limit
             )
             wait_ms = min(request.wait_ms, bounds.max_wait_ms) if request.wait_ms else 0
             if riding is not None and riding.joined is not None:

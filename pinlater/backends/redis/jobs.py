@@ -29,7 +29,6 @@ from pinlater.backends.base import (
     StatsPosition,
     StoredState,
     UnrenewedClaim,
-    highest_limit,
 )
 from pinlater.backends.group_store import MOST_COUNTED, ClearedGroups, GroupCounts, ReadyCounts
 from pinlater.backends.redis.claim_ends import PLACEHOLDER, expiry_rules, expiry_templates
@@ -121,7 +120,7 @@ class JobCommands(PubSub):
     async def claim(
         self, queue: str, requests: Sequence[ClaimRequest], now_ms: int, *, enforce_quota: bool = False
     ) -> list[list[DequeuedJob]]:
-        bounds = bounds_of(enforce_quota, highest_limit(requests))
+        bounds = bounds_of(enforce_quota, requests)
         answer = await self._store.call_queue("claim", queue, (queue, now_ms, bounds, *claim_args(requests, now_ms)))
         return self._claimed(queue, requests, now_ms, answer)
 
@@ -135,7 +134,7 @@ class JobCommands(PubSub):
         *,
         enforce_quota: bool = False,
     ) -> tuple[list[AckOutcome], list[list[DequeuedJob]]]:
-        bounds = bounds_of(enforce_quota, highest_limit(requests))
+        bounds = bounds_of(enforce_quota, requests)
         args = (queue, now_ms, bounds, *_ack_args(acks, rules), *claim_args(requests, now_ms))
         codes, answer = await self._store.call_queue("ack_and_claim", queue, args)
         return _ack_outcomes(codes), self._claimed(queue, requests, now_ms, answer)
@@ -153,7 +152,7 @@ class JobCommands(PubSub):
     async def claim_listed(
         self, queue: str, jobs: Sequence[JobKey], request: ClaimRequest, now_ms: int, *, enforce_quota: bool = False
     ) -> list[ClaimAnswer]:
-        bounds = bounds_of(enforce_quota, request.most_of_group)
+        bounds = bounds_of(enforce_quota, (request,))
         args: Args = [queue, now_ms, bounds, now_ms + request.spare_ms, request.claim_timeout_ms]
         args += (int(request.is_default_timeout), request.claim_descriptor, min(request.max_bytes, SLICE_BYTES))
         answers: list[ClaimAnswer] = []
@@ -163,7 +162,7 @@ class JobCommands(PubSub):
                 answers.append(ClaimAnswer(_CLAIM_OUTCOMES[each]))
                 continue
             run_after, value, changed, expiry, *group = each
-            flat = (ID.pack(job.id), run_after, [value], [changed], (), *[group] * len(group))
+            flat = (ID.pack(job.id), run_after, [value], [changed], (), *([group] if group else ()))
             (handed_out,) = dequeued(flat, queue, self.shard_id, request.claim_descriptor, int(expiry))
             answers.append(ClaimAnswer(ClaimOutcome.CLAIMED, handed_out))
         return answers

@@ -106,6 +106,7 @@ from pinlater.backends.base import (
     JobKey,
     SilentClaim,
     UnrenewedClaim,
+    highest_limit,
 )
 from pinlater.backends.group_rules import GROUP_RULES_PREFIX, read_group_rules
 from pinlater.backends.group_store import ENTERED, HELD_AT_ONCE, WEIGHED
@@ -336,9 +337,12 @@ def claim_args(requests: Sequence[ClaimRequest], now_ms: int) -> Args:
     return args
 
 
-def bounds_of(enforce_quota: bool, most_of_group: int) -> Arg:
+def bounds_of(enforce_quota: bool, requests: Sequence[ClaimRequest]) -> Arg:
     """Whether a claim goes by the queue's quota, and `most_of_group` where that counts (see _claim.lua)."""
-    return f"{enforce_quota:d}:{most_of_group}" if most_of_group else int(enforce_quota)
+    for request in requests:  # in nearly all calls one, without limits of groups
+        if request.most_of_group:
+            return f"{enforce_quota:d}:{highest_limit(requests)}"
+    return int(enforce_quota)
 
 
 def level_args(levels: Sequence[Level]) -> Args:
