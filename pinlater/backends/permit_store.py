@@ -113,9 +113,11 @@ class PermitStore(StorePart):
         """
 
     @operation()
-    async def await_permits(self, queue: str, shard_id: str, groups: Mapping[str, int]) -> dict[str, int]:
+    async def await_permits(
+        self, queue: str, shard_id: str, groups: Mapping[str, int], until_ms: int
+    ) -> dict[str, int]:
         """From now on this shard waits for permits of these groups, which have so many at most; 0: it waits no more.
-        Of those that wait, the permits that are free by then.
+        Of those that wait, the permits that are free by then. After `until_ms` it may be forgotten that shards wait.
         """
 
     @operation(reads=True)

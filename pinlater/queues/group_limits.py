@@ -48,6 +48,10 @@ HELD_MS = 5_000
 is at its rate has none for no longer, since the rate may change.
 """
 
+AWAITED_MS = 60_000
+"""A shard waits for permits so long at least. Where claims go on it asks again each time that a group has no room.
+"""
+
 UNCOUNTED_MS = 1_000
 """The same, while its limits cannot be counted."""
 
@@ -197,7 +201,7 @@ class GroupLimits:
         if home is None or not hold.awaited:
             return
         try:
-            free = await home.shard.await_permits(queue, shard_id, hold.awaited)
+            free = await home.shard.await_permits(queue, shard_id, hold.awaited, self._clock.now_ms() + AWAITED_MS)
         except PinLaterError:
             return
         # taken back before the shard waited for them
@@ -301,7 +305,7 @@ class GroupLimits:
             left[group] += rooms[group].jobs
         if without:
             try:
-                await home.shard.await_permits(queue, shard_id, dict.fromkeys(without, 0))
+                await home.shard.await_permits(queue, shard_id, dict.fromkeys(without, 0), 0)
             except PinLaterError:
                 return
 

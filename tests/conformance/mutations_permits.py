@@ -17,6 +17,7 @@ FULL_AGAIN = permits.test_a_bucket_that_was_full_again_may_be_forgotten
 OVER_REQUESTS = permits.test_room_is_used_over_the_requests_of_one_call
 OVER_PRIORITIES = permits.test_the_most_of_a_group_counts_over_priorities
 BEFORE_JOBS = permits.test_a_group_is_without_room_before_it_has_jobs
+WAITS = permits.test_a_shard_waits_until_its_time_whatever_else_the_group_does
 ROOM_ENDS = permits.test_a_group_without_room_is_passed_over_until_its_time
 LIFTED = permits.test_a_group_gets_as_many_as_it_has_room_for
 
@@ -32,6 +33,12 @@ PERMITS = [
     *step("group_permits", "state.waiting[permits:] + state.waiting[:permits]", "state.waiting", IN_TURN),
     *sql("put_permits_off", "SET check_at_ms = $", "SET check_at_ms = check_at_ms + 0 * $", CHECKED),
     *sql("past_permit_groups", "until_ms <= $", "until_ms > 0 * $", FULL_AGAIN),
+    *step(
+        "group_permits",
+        "max(self.full_at_ms, self.until_ms) if self.waiting else self.full_at_ms",
+        "self.full_at_ms",
+        WAITS,
+    ),
     *lock("lock_permits", " FOR UPDATE", permits.test_however_many_ask_at_once_a_group_has_no_more_permits),
     lua("take_permits", "concurrency - count_of(base, group)", "concurrency", LIMIT),
     lua("take_permits", "known[place + i] ~= group", "true", AGAIN),
@@ -41,6 +48,7 @@ PERMITS = [
     lua("end_permits", "for _ = 1, math.min(count, #shards) do", "for _ = 1, 0 do", IN_TURN),
     lua("due_permits", "later[2 * i] = ARGV[4],", "later[2 * i] = ARGV[2],", CHECKED),
     lua("due_permits", "times, '-inf', now, 'LIMIT'", "times, '-inf', '+inf', 'LIMIT'", FULL_AGAIN),
+    lua("take_permits", "tonumber(redis.call('ZSCORE', past, group) or 0)", "0", WAITS),
     # -- rooms --
     *step("group_lines", "jobs=max(0, room.jobs - count)", "jobs=room.jobs", OVER_REQUESTS),
     *step("group_lines", "room is None else room.jobs) - of_others", "room is None else room.jobs)", OVER_PRIORITIES),

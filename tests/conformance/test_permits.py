@@ -128,17 +128,36 @@ async def test_what_the_maximum_forbids_costs_no_token(subject: Subject) -> None
 
 
 async def test_shards_that_wait_are_told_in_turn(subject: Subject) -> None:
-    shard = subject.shard
+    shard, until_ms = subject.shard, subject.now_ms + LONG_MS
     await take(subject, PermitRequest("a", keys(1, 2, 3), 3))
     for shard_id in ("s2", "s3", "s2"):
-        assert await shard.await_permits(subject.queue, shard_id, {"a": 3}) == {"a": 0}
+        assert await shard.await_permits(subject.queue, shard_id, {"a": 3}, until_ms) == {"a": 0}
     assert await shard.end_permits(subject.queue, keys(1)) == {"a": FreedPermits(1, ["s2", "s3"])}
     assert await shard.end_permits(subject.queue, keys(1)) == {}, "it was taken back before"
-    assert await shard.await_permits(subject.queue, "s4", {"a": 3, "b": 2}) == {"a": 1, "b": 2}
+    assert await shard.await_permits(subject.queue, "s4", {"a": 3, "b": 2}, until_ms) == {"a": 1, "b": 2}
     assert await shard.end_permits(subject.queue, keys(2, 3)) == {"a": FreedPermits(2, ["s3", "s2", "s4"])}
-    assert await shard.await_permits(subject.queue, "s4", {"a": 0}) == {}
+    assert await shard.await_permits(subject.queue, "s4", {"a": 0}, until_ms) == {}
     await take(subject, PermitRequest("a", keys(1, 2, 3), 3))
     assert await shard.end_permits(subject.queue, keys(1, 2, 3)) == {"a": FreedPermits(3, ["s3", "s2"])}
+
+
+async def test_a_shard_waits_until_its_time_whatever_else_the_group_does(subject: Subject) -> None:
+    shard, queue, request = subject.shard, subject.queue, PermitRequest("a", keys(1, 2), 2, 1_000.0)
+    await take(subject, PermitRequest("a", keys(9), per_second=1_000.0))
+    for shard_id, for_ms in (("s2", LONG_MS), ("s3", CHECK_MS)):
+        await shard.await_permits(queue, shard_id, {"a": 2}, subject.now_ms + for_ms)
+    subject.tick(LONG_MS - 1)
+    await take(subject, request)
+    await shard.due_permits(queue, 10, subject.now_ms, subject.now_ms)
+    assert await shard.end_permits(queue, keys(1)) == {"a": FreedPermits(1, ["s2", "s3"])}
+    assert await shard.await_permits(queue, "s3", {"a": 2}, subject.now_ms + LONG_MS) == {"a": 1}
+    subject.tick(LONG_MS - 1)
+    await shard.due_permits(queue, 10, subject.now_ms, subject.now_ms)
+    assert await shard.end_permits(queue, keys(2)) == {"a": FreedPermits(1, ["s3", "s2"])}
+    await take(subject, request)
+    subject.tick(CHECK_MS)
+    await shard.due_permits(queue, 10, subject.now_ms, subject.now_ms)
+    assert await shard.end_permits(queue, keys(1)) == {}, "nobody has waited for so long"
 
 
 async def test_permits_are_checked_when_their_time_comes(subject: Subject) -> None:
@@ -169,7 +188,7 @@ async def test_a_queue_that_is_not_there_has_none(subject: Subject) -> None:
     for call in (
         shard.take_permits("gone", [PermitRequest("a", keys(1), 1)], 0, subject.now_ms),
         shard.end_permits("gone", keys(1)),
-        shard.await_permits("gone", "s1", {"a": 1}),
+        shard.await_permits("gone", "s1", {"a": 1}, 0),
         shard.read_permits("gone", ["s1:1"]),
         shard.due_permits("gone", 1, 0, 0),
         shard.count_permits("gone", ["a"]),

@@ -257,10 +257,10 @@ async def test_in_a_redis_out_of_memory_claims_of_groups_get_their_permits_and_g
     own_admin.config_set("maxmemory", "1mb")
     requests = [PermitRequest("a", [first, second], 1, 10.0)]
     assert await own.shard.take_permits(own.queue, requests, START_MS, START_MS) == [PermitAnswer(1)]
-    assert await own.shard.await_permits(own.queue, "2", {"a": 1}) == {"a": 0}
+    assert await own.shard.await_permits(own.queue, "2", {"a": 1}, own.now_ms) == {"a": 0}
     assert await own.shard.due_permits(own.queue, 1, START_MS, START_MS + 1) == [Permit("a", first)]
     assert await own.shard.end_permits(own.queue, [first]) == {"a": FreedPermits(1, ["2"])}
-    assert await own.shard.await_permits(own.queue, "2", {"a": 0}) == {}
+    assert await own.shard.await_permits(own.queue, "2", {"a": 0}, 0) == {}
     own.now_ms += 10_000
     assert await own.shard.due_permits(own.queue, 1, own.now_ms, own.now_ms) == []
     own_admin.config_set("maxmemory", "0")

@@ -31,8 +31,10 @@ class PermitCommands(ScriptCaller):
         freed = zip(parts, parts, parts, strict=True)
         return {group.decode(): FreedPermits(count, shards.decode().split(",")) for group, count, shards in freed}
 
-    async def await_permits(self, queue: str, shard_id: str, groups: Mapping[str, int]) -> dict[str, int]:
-        args: Args = [queue, shard_id]
+    async def await_permits(
+        self, queue: str, shard_id: str, groups: Mapping[str, int], until_ms: int
+    ) -> dict[str, int]:
+        args: Args = [queue, shard_id, until_ms]
         for each in groups.items():
             args += each
         free = await self._store.call_queue("await_permits", queue, args)

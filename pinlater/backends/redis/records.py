@@ -57,7 +57,7 @@ What few jobs have (extended.py); none of it is there while no job has it:
     BASE:permits:checks           zset    the same -> when somebody is to look whether its claim has ended
     BASE:permits:counts           hash    group with permits -> how many
     BASE:permits:groups           hash    group -> level of its token bucket, when that is full, the shards that wait
-    BASE:permits:past             zset    those of these groups for which no shard waits -> when the bucket is full
+    BASE:permits:past             zset    the same groups -> when the bucket is full, and no shard need wait
     BASE:tagged                   hash    id -> its tags, a line each
     BASE:tags                     zset    the jobs of each tag: tag, a zero byte, id, a byte of priority; one score
     BASE:until                    zset    id -> expires_at of all PENDING jobs that have one (and of some that were)

@@ -505,7 +505,7 @@ UPDATE pinlater_permits SET check_at_ms = ? WHERE queue_id = ? AND holder IN (/*
 DELETE FROM pinlater_permits WHERE queue_id = ? AND holder IN (/*keys*/)
 
 -- name: permit_groups
-SELECT grp, tokens, at_ms, full_at_ms, waiting FROM pinlater_permit_groups WHERE queue_id = ? AND grp IN (/*keys*/)
+SELECT grp, tokens, at_ms, full_at_ms, waiting, until_ms FROM pinlater_permit_groups WHERE queue_id = ? AND grp IN (/*keys*/)
 
 -- name: lock_permits
 SELECT grp FROM pinlater_permit_groups WHERE queue_id = ? AND grp = ? FOR UPDATE

@@ -21,17 +21,18 @@ _LOCK = b""
 
 
 class _GroupState(NamedTuple):
-    """What a group has beside its permits: its bucket, None for a new one, when that is full, and the shards that wait,
-    in order.
+    """What a group has beside its permits: its bucket, None for a new one, when that is full, the shards that wait, in
+    order, and until when all this was of use.
     """
 
     bucket: BucketLevel | None = None
     full_at_ms: int = 0
     waiting: tuple[str, ...] = ()
+    until_ms: int = 0
 
     def row(self, queue_id: int, group: bytes) -> Row:
         tokens, at_ms = self.bucket or (0.0, 0)
-        until_ms = MAX_TIME_MS if self.waiting else self.full_at_ms
+        until_ms = max(self.full_at_ms, self.until_ms) if self.waiting else self.full_at_ms
         return queue_id, group, tokens, at_ms, self.full_at_ms, ",".join(self.waiting).encode(), until_ms
 
 
@@ -46,9 +47,10 @@ def _locked(session: Session, queue: str) -> int:
 
 def _states(session: Session, queue_id: int, groups: Collection[bytes]) -> dict[bytes, _GroupState]:
     found = dict.fromkeys(groups, _GroupState())
-    for group, tokens, at_ms, full_at_ms, waiting in session.rows_in("permit_groups", (queue_id,), groups):
+    for group, tokens, at_ms, full_at_ms, waiting, until_ms in session.rows_in("permit_groups", (queue_id,), groups):
         shards = tuple(bytes(waiting).decode().split(",")) if waiting else ()
-        found[bytes(group)] = _GroupState(BucketLevel(tokens, at_ms) if at_ms else None, full_at_ms, shards)
+        bucket = BucketLevel(tokens, at_ms) if at_ms else None
+        found[bytes(group)] = _GroupState(bucket, full_at_ms, shards, until_ms)
     return found
 
 
@@ -130,18 +132,21 @@ def end_permits(session: Session, queue: str, keys: Sequence[PermitKey]) -> dict
     return freed
 
 
-def await_permits(session: Session, queue: str, shard_id: str, groups: Mapping[str, int]) -> dict[str, int]:
+def await_permits(
+    session: Session, queue: str, shard_id: str, groups: Mapping[str, int], until_ms: int
+) -> dict[str, int]:
     queue_id = _locked(session, queue)
     names = {group.encode(): most for group, most in groups.items()}
     held = _counts(session, queue_id, [group for group, most in names.items() if most])
     changed: list[Row] = []
     for group, state in sorted(_states(session, queue_id, names.keys()).items()):
-        others = tuple(each for each in state.waiting if each != shard_id)
-        if names[group] and shard_id not in state.waiting:
-            others += (shard_id,)
-        elif names[group]:
-            continue
-        changed.append(state._replace(waiting=others).row(queue_id, group))
+        if not names[group]:
+            state = state._replace(waiting=tuple(each for each in state.waiting if each != shard_id))
+        elif shard_id not in state.waiting:
+            state = state._replace(waiting=(*state.waiting, shard_id))
+        if names[group]:
+            state = state._replace(until_ms=max(until_ms, state.until_ms))
+        changed.append(state.row(queue_id, group))
     session.put("put_permit_groups", changed)
     return {group.decode(): max(0, names[group] - count) for group, count in held.items()}
 

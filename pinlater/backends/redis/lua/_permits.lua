@@ -3,7 +3,7 @@
 -- BASE:permits:counts  how many permits each group has that has any
 -- BASE:permits:groups  what a group has beside: level of its bucket (_bucket.lua), when that is full, the shards that wait,
 --                      in order, with commas between; '' for what it has not; semicolons stand between
--- BASE:permits:past    when the bucket of a group is full, where no shard waits: then the group is of no use
+-- BASE:permits:past    until when that of a group is of use: its bucket is full then, and no shard need wait any more
 local function group_and_claim(record)
   local _, size = unpack_record($PERMIT, record)
   local last = $PERMIT_BYTES + size
@@ -38,12 +38,15 @@ local function beside(base, group)
   return level, full_at, names
 end
 
--- The first write removes.
-local function put_beside(base, group, level, full_at, shards)
-  local key, past = base .. ':permits:groups', base .. ':permits:past'
+-- `until_ms`: so long the shards wait at least, and as long as was said before. The first write removes.
+local function put_beside(base, group, level, full_at, shards, until_ms)
+  local key, past, of_use = base .. ':permits:groups', base .. ':permits:past', tonumber(full_at)
+  if #shards > 0 then
+    of_use = math.max(of_use, tonumber(until_ms or 0), tonumber(redis.call('ZSCORE', past, group) or 0))
+  end
   redis.call('HDEL', key, group)
   redis.call('ZREM', past, group)
   if level == '' and #shards == 0 then return end
   redis.call('HSET', key, group, table.concat({level, full_at, table.concat(shards, ',')}, ';'))
-  if #shards == 0 then redis.call('ZADD', past, full_at, group) end
+  redis.call('ZADD', past, string.format('%.0f', of_use), group)
 end
