@@ -80,8 +80,7 @@ async def test_a_home_that_is_out_is_not_asked() -> None:
         (store,) = [each for each in at.stores if each.shard_id == home.shard.shard_id]
         for job in jobs("acme", 12):
             await at.service.enqueue("mail", [job])
-        home._health.is_healthy = False
-        at.members._health_changed()
+        home.eject("out for this test")
         await at.dequeue(10)
         await limits.drain()
         assert not store.begun["take_permits"]
