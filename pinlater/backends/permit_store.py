@@ -86,7 +86,9 @@ class FreedPermits(NamedTuple):
 
 
 class GroupRoom(NamedTuple):
-    """Until that time claims hand out so many jobs of a group, and no more."""
+    """Until that time claims hand out so many jobs of a group, and no more. 0: none; else these come to those that it
+    has room for already.
+    """
 
     jobs: int
     until_ms: int
@@ -138,7 +140,7 @@ class PermitStore(StorePart):
 
     @operation()
     async def put_rooms(self, queue: str, rooms: Mapping[str, GroupRoom], now_ms: int) -> list[str]:
-        """What claims whose requests have `most_of_group` keep to from now on; a group has had no bound before, or the
-        one that was put last. Those of the groups that have jobs which are due: others that were to have room for jobs
+        """What claims whose requests have `most_of_group` keep to from now on; where a group had no bound before, the
+        room that is put is all. Those of the groups that have jobs which are due: others that were to have room for jobs
         have no bound from now on. Who waits for jobs is notified of those that there is room for.
         """

@@ -316,6 +316,22 @@ async def test_a_group_gets_as_many_as_it_has_room_for(subject: Subject) -> None
     assert len(await claim(subject, 10)) == 7
 
 
+async def test_room_comes_to_what_is_left_of_it(subject: Subject) -> None:
+    await grouped(subject, "a", 9)
+    await put(subject, a=0)
+    await put(subject, a=1)
+    await put(subject, a=2)
+    assert len(await claim(subject, 2)) == 2
+    await put(subject, a=1)
+    assert len(await claim(subject, 9)) == 2
+    await put(subject, a=2)
+    await put(subject, a=0)
+    assert await claim(subject, 9) == []
+    subject.tick(LONG_MS)
+    await put(subject, a=2)
+    assert len(await claim(subject, 9)) == 2
+
+
 async def test_room_is_used_over_the_requests_of_one_call(subject: Subject) -> None:
     await grouped(subject, "a", 9)
     await put(subject, a=3)

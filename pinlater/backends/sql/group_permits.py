@@ -188,7 +188,18 @@ def put_rooms(session: Session, freed: Freed, queue: str, rooms: Mapping[str, Gr
         here = {group for group, jobs in lines.items() if jobs}
         with_jobs |= here
         wait_again(session, queue_id, priority, rules, time, [each for each in here if names[each].jobs], now_ms)
-    kept = [(queue_id, group, *room) for group, room in sorted(names.items()) if group in with_jobs or not room.jobs]
+    before = {
+        bytes(group): jobs
+        for group, jobs, until_ms in session.rows_in(
+            "rooms", (queue_id,), [each for each in with_jobs if names[each].jobs]
+        )
+        if until_ms > now_ms
+    }
+    kept = [
+        (queue_id, group, jobs + before.get(group, 0), until_ms)
+        for group, (jobs, until_ms) in sorted(names.items())
+        if group in with_jobs or not jobs
+    ]
     session.put("put_rooms", kept)
     past = [bytes(group) for (group,) in session.rows("past_rooms", (queue_id, now_ms, _FORGOTTEN_AT_ONCE))]
     gone = names.keys() - {group for _, group, *_ in kept}

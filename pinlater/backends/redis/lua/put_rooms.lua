@@ -15,6 +15,7 @@ if sub(entry, -1) ~= '$GROUPS_MARK' then return {} end
 local rooms_key, until_key, is_clearing = base .. ':rooms', base .. ':rooms:until', sub(entry, -2, -2) == '$CLEARING_MARK'
 local lines, groups, has_jobs, found, rooms, times = lines_of(base), {}, {}, {}, {}, {}
 for at = 4, #ARGV, 3 do groups[#groups + 1] = ARGV[at] end
+local before = read('HMGET', rooms_key, groups)
 write('HDEL', rooms_key, groups)
 write('ZREM', until_key, groups)
 forget_past(rooms_key, until_key, ARGV[2])
@@ -35,6 +36,8 @@ for i, group in ipairs(groups) do
   local jobs, until_ms = ARGV[3 * i + 2], ARGV[3 * i + 3]
   if has_jobs[i] then found[#found + 1] = group end
   if has_jobs[i] or jobs == '0' then
+    local had, had_until = string.match(jobs ~= '0' and before[i] or '', '^(%d+) (%d+)$')
+    if had and tonumber(had_until) > now then jobs = string.format('%.0f', jobs + had) end
     rooms[#rooms + 1], rooms[#rooms + 2] = group, jobs .. ' ' .. until_ms
     times[#times + 1], times[#times + 2] = until_ms, group
   end
