@@ -141,6 +141,6 @@ class PermitStore(StorePart):
     @operation()
     async def put_rooms(self, queue: str, rooms: Mapping[str, GroupRoom], now_ms: int) -> list[str]:
         """What claims whose requests have `most_of_group` keep to from now on; where a group had no bound before, the
-        room that is put is all. Those of the groups that have jobs which are due: others that were to have room for jobs
-        have no bound from now on. Who waits for jobs is notified of those that there is room for.
+        room that is put is all. Those of the groups that have jobs which are due: others that were to have room for
+        jobs have no bound from now on. Who waits for jobs is notified of those that there is room for.
         """

@@ -179,7 +179,7 @@ GROUPS = [
     *step("coordination", "take_rules(session, entry.name.removeprefix(GROUP_RULES_PREFIX), now_ms)", "pass", PAUSED),
     lua("claim", "stride = 1 / weight", "stride = 1", WEIGHTS),
     lua("claim", "if until_ms > now then", "if false then", PAUSED),
-    lua("claim", "if over[1] then L.free(priority, over) end", "", ENDS),
+    lua("claim", "      L.free(priority, over)\n", "", ENDS),
     lua("put_config", "if L.has_jobs(priority, group) then waiting", "if true then waiting", GONE),
     lua("requeue", "exact(-1 / weight)", "-1", rules.test_a_requeue_gives_back_what_the_turn_cost),
     lua(

@@ -52,7 +52,7 @@ PERMITS = [
     # -- rooms --
     *step("group_lines", "jobs=max(0, room.jobs - count)", "jobs=room.jobs", OVER_REQUESTS),
     *step("group_lines", "room is None else room.jobs) - of_others", "room is None else room.jobs)", OVER_PRIORITIES),
-    *step("group_permits", " if group in with_jobs or not room.jobs]", " if group in with_jobs]", BEFORE_JOBS),
+    *step("group_permits", "if group in with_jobs or not jobs\n", "if group in with_jobs\n", BEFORE_JOBS),
     *step("group_lines", "if until_ms > now_ms:", "if True:", ROOM_ENDS),
     *step("group_permits", "[each for each in here if names[each].jobs]", "[]", LIFTED),
     lua("claim", "room.left = room.left - one.served", "", OVER_REQUESTS),

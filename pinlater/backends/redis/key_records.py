@@ -100,7 +100,13 @@ def lua_format(record: Struct) -> str:
     return "'" + "".join([_LUA_CODES[code] for code in record.format]) + "'"
 
 
+PERMIT = Struct(">BB")
+"""The priority of a job, bytes of its group; the group and the claim descriptor follow."""
+
+
 KEY_LAYOUT = {
+    "PERMIT": lua_format(PERMIT),
+    "PERMIT_BYTES": str(PERMIT.size),
     "NOT_REPLACED": NOT_REPLACED,
     "NOT_REPLACED_END": NOT_REPLACED_END.replace("\n", "\\n"),
     "EXTRA": lua_format(EXTRA),

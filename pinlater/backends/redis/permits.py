@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from pinlater.backends.permit_store import FreedPermits, GroupRoom, Permit, PermitAnswer, PermitKey, PermitRequest
-from pinlater.backends.redis.records import MAX_PRIORITY, PERMIT, Args
+from pinlater.backends.redis.key_records import PERMIT
+from pinlater.backends.redis.records import MAX_PRIORITY, Args
 from pinlater.backends.redis.scripts import ScriptCaller
 from pinlater.backends.token_bucket import capacity_of
 

@@ -189,9 +189,6 @@ GROUPS_MARK, CLEARING_MARK = "g", "c"
 RESULT = Struct(">QQQIIB")
 """created_at, run_after, finished_at, attempts_allowed, attempts_remaining, priority; the result follows."""
 
-PERMIT = Struct(">BB")
-"""The priority of a job, bytes of its group; the group and the claim descriptor follow."""
-
 _GROUP_RULE = Struct(">IQ")
 """The weight of a group, and until when it is paused."""
 
@@ -235,8 +232,6 @@ LUA_LAYOUT = {
     "WEIGHED": str(WEIGHED),
     "GROUP_RULE": lua_format(_GROUP_RULE),
     "GROUP_RULES_PREFIX": GROUP_RULES_PREFIX,
-    "PERMIT": lua_format(PERMIT),
-    "PERMIT_BYTES": str(PERMIT.size),
     "MAX_TIME_MS": str(MAX_TIME_MS),
     "RESULT": lua_format(RESULT),
     "RESULT_BYTES": str(RESULT.size),

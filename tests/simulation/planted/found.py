@@ -256,7 +256,7 @@ FOUND: Mapping[str, Mapping[str, tuple[str, int]]] = {
         "sqlite turns: queue_id = ? -> queue_id < ?": ("turn", 8),
         "sqlite group_lines: max(turn, time), 1)) -> turn, 1))": ("turn", 8),
         "sqlite group_lines: line.turn + count * self._stride(group) -> line.turn + self._stride(group": ("turn", 8),
-        "sqlite group_lines: _enter_due([each for -> _enter_due([0 for": ("stuck", 8),
+        "sqlite group_lines: self.enter_due([each for -> self.enter_due([0 for": ("stuck", 8),
         "sqlite attempts: leave(session, sorted(each.job_id for each in ends -> nothing": ("stuck", 8),
         "sqlite attempts: leave(session, sorted(row[0] for row in rows if ro -> nothing": ("stuck", 8),
         "sqlite admin: put_back(session, sorted(moved)) -> nothing": ("early", 8),
