@@ -26,6 +26,7 @@ BEGIN, END = "<!-- the last release run -->", "<!-- end of the last release run 
 SOAKED = [
     "tests/faults",
     "tests/bodies/test_body_kills.py",
+    "tests/cluster/test_proof_groups.py",
     "tests/flows/test_payroll_kills.py",
     "tests/conformance/test_model.py",
     "tests/conformance/test_key_walks.py",

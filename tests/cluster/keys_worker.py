@@ -7,17 +7,15 @@ expires. Each attempt goes into the log as a Run, a line of JSON: once the job i
 from __future__ import annotations
 
 import asyncio
-import json
-import os
 import random
 import sys
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from collections.abc import Sequence
 
 from pinlater import Ack, AsyncClient
 from pinlater.errors import PinLaterError
 from pinlater.model import DequeuedJob, DequeueFromQueuesRequest, QueueShare
+from tests.cluster.proof_workers import Log
 from tests.cluster.runs import Run
 
 QUEUES = ("orders", "mails", "reports")
@@ -25,15 +23,6 @@ LIMIT = 50
 AT_A_TIME = 4
 WAIT_MS = 500
 MOST_MS = 20
-
-
-class Log:
-    def __init__(self, path: str) -> None:
-        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-
-    def write(self, runs: Iterable[Run]) -> None:
-        for run in runs:
-            os.write(self._file, json.dumps(asdict(run)).encode() + b"\n")
 
 
 def began(job: DequeuedJob) -> Run:

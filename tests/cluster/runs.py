@@ -8,7 +8,7 @@ exclusive from its begin until its end or the expiry of its claim, whichever is 
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -82,3 +82,16 @@ def _faults(runs: list[Run]) -> Iterable[str]:
                 yield f"{run} began beside {before}"
             before = run
         reached = max(reached, run.number)
+
+
+def most_at_once(runs: Iterable[Run]) -> dict[str, int]:
+    """The most runs of each key that were exclusive at one moment. One that ends as another begins is not beside it."""
+    changes: list[tuple[int, int, str]] = []
+    for run in runs:
+        if not run.expired:
+            changes += [(run.began_ns, 1, run.key), (run.exclusive_until_ns, -1, run.key)]
+    now, most = Counter[str](), Counter[str]()
+    for _, change, key in sorted(changes):
+        now[key] += change
+        most[key] = max(most[key], now[key])
+    return dict(most)

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import random
-import subprocess
-import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,8 +17,8 @@ from pinlater.model import Ack, ExtendedJob, JobState
 from tests.cluster.keys_worker import QUEUES
 from tests.cluster.proof_stand import PATIENT, WITHIN_S, Stand, count, known_everywhere, until
 from tests.cluster.proof_stores import FourStores
-from tests.cluster.runs import Run, judge
-from tests.stores.process import dies_with_us
+from tests.cluster.proof_workers import Workers, runs_of
+from tests.cluster.runs import judge
 
 pytestmark = [pytest.mark.slow]
 CALLERS = 64
@@ -90,41 +87,6 @@ WORKERS = 3
 KILLS = 6
 
 
-class Workers:
-    """Processes that work until the end, some of which are killed on the way."""
-
-    def __init__(self, log: Path, stand: Stand) -> None:
-        addresses = [server.address for server in stand.servers]
-        self._command = [sys.executable, "-m", "tests.cluster.keys_worker", str(log), *addresses]
-        self._running = [self._started() for _ in range(WORKERS)]
-
-    def _started(self) -> subprocess.Popen[bytes]:
-        return subprocess.Popen([*dies_with_us(), *self._command])
-
-    def replace_one(self) -> None:
-        """Kill the eldest, and start another one."""
-        self._end(self._running.pop(0))
-        self._running.append(self._started())
-
-    def __enter__(self) -> Workers:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for process in self._running:
-            self._end(process)
-
-    @staticmethod
-    def _end(process: subprocess.Popen[bytes]) -> None:
-        process.kill()
-        process.wait()
-
-
-def runs_of(log: Path) -> list[Run]:
-    """A run that has ended has two lines, of which the second one says when."""
-    runs = [Run(**json.loads(line)) for line in log.read_text().splitlines()]
-    return list({(run.key, run.number, run.began_ns): run for run in runs}.values())
-
-
 async def enqueue_all(clients: list[AsyncClient], keys: list[str]) -> None:
     """The jobs of a key one call after the other, each in a queue by chance; many keys in a call."""
     rng = random.Random(7)
@@ -159,7 +121,7 @@ async def test_jobs_of_a_key_are_done_one_at_a_time_and_in_order_while_workers_f
         for queue in QUEUES:
             await clients[0].create_queue(queue)
             await known_everywhere(stand, queue)
-        with Workers(log, stand) as workers:
+        with Workers("keys_worker", WORKERS, log, stand) as workers:
             enqueuing = asyncio.create_task(enqueue_all(clients, [f"key{number}" for number in range(KEYS)]))
             for _ in range(KILLS):
                 await asyncio.sleep(1)

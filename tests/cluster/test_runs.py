@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cluster.runs import Run, judge
+from tests.cluster.runs import Run, judge, most_at_once
 
 MS = 1_000_000
 
@@ -65,3 +65,19 @@ def test_a_proof_says_little_where_most_claims_had_expired() -> None:
     assert (verdict.held, verdict.expired) == (1, 2)
     with pytest.raises(AssertionError, match="1 runs began within their claims, 2 after them"):
         verdict.passes()
+
+
+@pytest.mark.parametrize(
+    ("runs", "most"),
+    [
+        ([run(0, 0, 5), run(1, 5, 10), run(2, 10, 15)], 1),
+        ([run(0, 0, 20), run(1, 5, 10), run(2, 10, 15)], 2),
+        ([run(0, 0, 20), run(1, 5, 15), run(2, 10, 12)], 3),
+        ([run(0, 0, None), run(1, 900, 910)], 2),
+        ([run(0, 0, None, expires_at_ms=50), run(1, 50, 60)], 1),
+        ([run(0, 0, 90, expires_at_ms=50), run(1, 60, 70)], 1),
+        ([run(0, 0, 20), run(1, 60, 70, expires_at_ms=50)], 1),
+    ],
+)
+def test_the_most_runs_of_a_key_at_once_are_counted(runs: list[Run], most: int) -> None:
+    assert most_at_once([*reversed(runs), Run("other", 0, 1_000, 0, 1_000 * MS)]) == {"key": most, "other": 1}

@@ -360,6 +360,7 @@ SLEEPS: dict[str, tuple[int, str]] = {
     "tests/bodies/test_body_faults.py": (1, UNJUDGED),
     "tests/bodies/test_body_kills.py": (2, UNJUDGED),
     "tests/cluster/roll.py": (3, "a step of a rolled release lasts so long"),
+    "tests/cluster/test_proof_groups.py": (1, "the pace of the kills"),
     "tests/cluster/test_proof_homes.py": (1, "the server stays away for so long"),
     "tests/cluster/test_proof_keys.py": (1, "the pace of the kills"),
     "tests/cluster/test_schedules.py": (9, UNJUDGED),
