@@ -16,18 +16,22 @@ from collections.abc import Sequence
 
 from pinlater import AsyncClient, Job
 from pinlater.model import Ack, DequeueRequest, ExtendedJob
+from tests.bench.queues_stand import PASSWORD
 
 QUEUE = "bench"
-KEYS = ("none", "dedupe", "serialize", "group")
+KEYS = ("none", "dedupe", "serialize", "group", "limited")
 GROUPS = 10
+FAR_AWAY = 1_000
+"""The maximum of each group in the queue of "limited" ones, which they never reach."""
+
 _NUMBERS = itertools.count()
 
 
 def jobs_of(batch: int, body: bytes, keys: str = "none") -> Sequence[Job]:
-    """A batch; where they have keys, no key stands twice in a run; groups are GROUPS in turn."""
+    """A batch; where they have keys, no key stands twice in a run; groups, also limited ones, are GROUPS in turn."""
     if keys == "none":
         return [Job(body, attempts_allowed=5) for _ in range(batch)]
-    if keys == "group":
+    if keys in ("group", "limited"):
         return [ExtendedJob(body, attempts_allowed=5, group=f"tenant-{number % GROUPS}") for number in range(batch)]
     names = [f"{os.getpid()}:{next(_NUMBERS)}" for _ in range(batch)]
     if keys == "dedupe":
@@ -60,6 +64,8 @@ async def run(server: str, batches: int, batch: int, in_flight: int, keys: str) 
     body = os.urandom(200)
     async with AsyncClient(server) as client:
         await client.create_queue(QUEUE)
+        if keys == "limited":
+            await client.update_queue(QUEUE, PASSWORD, set={"group_concurrency": str(FAR_AWAY)})
         await cycles(client, [1] * in_flight, batch, body, keys)
         print("ready", flush=True)
         await asyncio.to_thread(sys.stdin.readline)

@@ -18,7 +18,7 @@ import uvloop
 
 from pinlater import Ack, AsyncClient, DequeueRequest
 from pinlater.model import DequeuedJob, ExtendedJob
-from tests.bench.callers import QUEUE
+from tests.bench.cycle_client import QUEUE
 from tests.bench.queues_stand import PASSWORD
 
 GROUP = "limited"

@@ -12,6 +12,8 @@ from tests.bench.processes import Program, Server, served
 from tests.stores.process import StoreServer
 
 PASSWORD = "for the benchmark"
+WITH_PASSWORD = ("--admin-password-hash", hash_password(PASSWORD))
+"""Options of a server that lets this password change settings."""
 
 
 class QueuesStand:
@@ -45,7 +47,7 @@ class QueuesStand:
 @contextmanager
 def queues_stand(store: StoreServer, queues: int) -> Iterator[QueuesStand]:
     store.empty(0)
-    with served([store.url(0)], 1, options=["--admin-password-hash", hash_password(PASSWORD)]) as server:
+    with served([store.url(0)], 1, options=WITH_PASSWORD) as server:
         app = make_app(server.address, queues, [])
         try:
             yield QueuesStand(server, app, queues)

@@ -1,9 +1,10 @@
-"""Jobs in groups: whole cycles beside those without, and how long a job waits beside another group's flood."""
+"""Jobs in groups: whole cycles beside those without, how long a job waits beside another group's flood, and limits."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -13,11 +14,20 @@ from tests.bench.figures import AtMost, Figure, OfFloor
 from tests.bench.measures import keyed
 from tests.bench.measures.pickup import quantile
 from tests.bench.processes import Program, served
-from tests.bench.run import PERSISTENCE, Run, stand
+from tests.bench.queues_stand import WITH_PASSWORD
+from tests.bench.run import PERSISTENCE, Run, Stand, stand
 
 CYCLES = keyed.Case("cycle with groups", "group", "cycle_client")
 CYCLE_STORES = ("redis", "sqlite", "mysql", "postgres")
 CYCLES_GOAL = OfFloor(0.67)
+
+LIMITED_CYCLES = keyed.Case("cycle with groups that have a maximum", "limited", "cycle_client", "group")
+LIMITED_CYCLES_GOAL = OfFloor(0.5)
+LIMITED_STORES = ("redis", "sqlite")
+LIMITED_SHARDS, SHARDS_OF_A_SERVER = 20, 7
+"""A Redis server has fewer places than that."""
+
+LIMITED_JOBS, MOST, RUN_MS, SLOTS = 500, 5, 100, 20
 
 
 class _Flooded(NamedTuple):
@@ -46,14 +56,26 @@ APART = _Flooded("999 quiet tenants in one queue", 20, 10, 200, 2_000, MAX_QUEUE
 def measure(run: Run) -> Iterator[Figure]:
     for name in CYCLE_STORES:
         with stand(run, name) as store:
-            figure = keyed.beside_plain(run, store, CYCLES, CYCLES_GOAL)
-            yield replace(figure, name=f"fairness/{CYCLES.name} {name}", notes=f"{GROUPS} groups in turn, by 100")
+            yield _cycles(run, store, CYCLES, CYCLES_GOAL)
     for name in ("redis", "sqlite"):
         for case in CASES:
             for shards in (1, 4):
                 yield _waits(run, name, case, shards)
     for name in ("redis", "sqlite"):
         yield _beside_queues(run, name)
+    for name in LIMITED_STORES:
+        with stand(run, name) as store:
+            figure = keyed.beside_plain(run, store, LIMITED_CYCLES, LIMITED_CYCLES_GOAL)
+            yield replace(
+                figure, name=f"fairness/{LIMITED_CYCLES.name} {name}", notes=f"{GROUPS} groups in turn, by 100"
+            )
+    for name in LIMITED_STORES:
+        yield _at_its_maximum(run, name)
+
+
+def _cycles(run: Run, store: Stand, case: keyed.Case, goal: OfFloor) -> Figure:
+    figure = keyed.beside_plain(run, store, case, goal)
+    return replace(figure, name=f"fairness/{case.name} {store.name}", notes=f"{GROUPS} groups in turn, by 100")
 
 
 def _waits(run: Run, name: str, case: _Flooded, shards: int) -> Figure:
@@ -112,3 +134,35 @@ def _p99(run: Run, name: str, case: _Flooded, shards: int, *, flooded: bool, apa
     if flooded and not result["flood_left"]:
         raise RuntimeError("the flood ended before the calm jobs")
     return quantile(result["ms"], 0.99)
+
+
+def _at_its_maximum(run: Run, name: str) -> Figure:
+    """A group whose backlog lies on many shards, and no more of it runs at once than its maximum."""
+    rates = list[float]()
+    for number in range(run.sizes.rounds):
+        with ExitStack() as stack:
+            urls: list[str] = []
+            while len(urls) < LIMITED_SHARDS:
+                store = stack.enter_context(stand(run, name, len(urls) // SHARDS_OF_A_SERVER))
+                urls += [store.fresh() for _ in range(min(SHARDS_OF_A_SERVER, LIMITED_SHARDS - len(urls)))]
+            server = stack.enter_context(served(urls, 1, options=WITH_PASSWORD))
+            shape = {"jobs": run.sizes.jobs(LIMITED_JOBS), "concurrency": MOST, "slots": SLOTS, "run_ms": RUN_MS}
+            load = Program("limited_client", server=server.address, **shape)
+            load.go()
+            result = load.result()
+        if result["most"] != MOST:
+            raise RuntimeError(
+                f"{result['most']} jobs of the group were in progress at once, and its maximum is {MOST}"
+            )
+        rates.append(result["jobs"] / result["seconds"])
+        run.say(f"  {name}, a group at its maximum, round {number + 1}: {rates[-1]:.1f} jobs/s, {MOST} at once")
+    return Figure(
+        f"fairness/a group at its maximum {name}, {LIMITED_SHARDS} shards",
+        "jobs/s",
+        rates,
+        [OfFloor(0.9)],
+        [MOST * 1000 / RUN_MS] * len(rates),
+        "the most that there can be",
+        persistence=PERSISTENCE[name],
+        notes=f"{MOST} jobs of {RUN_MS} ms at once and never more, {SLOTS} slots",
+    )
