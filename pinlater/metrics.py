@@ -100,6 +100,12 @@ FAMILIES: dict[str, Family] = {
         "count.",
         merge="max",
     ),
+    "queue_ready_limited_jobs": Family(
+        "gauge",
+        ("shard", "queue", "priority"),
+        "Those of the ready jobs whose groups are paused or at their limits, as claims found them.",
+        merge="max",
+    ),
     "queue_oldest_ready_seconds": Family(
         "gauge", ("shard", "queue", "priority"), "How long the oldest job that may run has waited.", merge="max"
     ),

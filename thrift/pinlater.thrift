@@ -795,6 +795,8 @@ struct LevelView {
   9: optional i64 cancelled,
   /** FAILED, and their dead letters were sent back as new jobs; not among those failed. */
   10: optional i64 replayed,
+  /** Of those ready: their groups are paused or at their limits, as claims found them. */
+  11: optional i64 readyLimited,
 }
 
 /** Of a queue that hands out no jobs: who paused it, why, since when, and when it ends by itself. */

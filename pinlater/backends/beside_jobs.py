@@ -62,6 +62,8 @@ class LevelCounts(NamedTuple):
     """The jobs of one priority of a queue. `oldest_ready_ms`: the smallest run_after of those eligible, or None.
 
     `waiting` are PENDING, and neither ready nor scheduled; `cancelled` and `replayed` are FAILED, and not in `failed`.
+    `ready_limited` are those of the ready ones whose groups are held back, since they are paused or have no room: of
+    groups that a claim has come to since.
     """
 
     ready: int
@@ -73,6 +75,7 @@ class LevelCounts(NamedTuple):
     waiting: int = 0
     cancelled: int = 0
     replayed: int = 0
+    ready_limited: int = 0
 
     @property
     def jobs(self) -> int:
@@ -86,14 +89,14 @@ class LevelCounts(NamedTuple):
 
 
 _COUNTED_IN = {
-    StoredState.PENDING: ("ready", "scheduled", "oldest_ready_ms"),
+    StoredState.PENDING: ("ready", "scheduled", "oldest_ready_ms", "ready_limited"),
     StoredState.IN_PROGRESS: ("in_progress",),
     StoredState.SUCCEEDED: ("succeeded",),
     StoredState.FAILED: ("failed",),
     StoredState.WAITING: ("waiting",),
     StoredState.CANCELLED: ("cancelled",),
     StoredState.REPLAYED: ("replayed",),
-    StoredState.IN_LINE: ("ready", "oldest_ready_ms"),
+    StoredState.IN_LINE: ("ready", "oldest_ready_ms", "ready_limited"),
 }
 
 

@@ -66,8 +66,12 @@ HEALTH_COLUMNS = (
     "trouble",
 )
 RUNNING = JobPhase.IN_PROGRESS.word
-QUEUE_COLUMNS: Columns = ("queue", *PHASE_WORDS.values(), Column("oldest", is_number=True), "flags")
-OF_FEW = ("waiting", "cancelled", "replayed")
+LIMITED = "limited"
+"""The column of the ready jobs whose groups are paused or at their limits."""
+
+_READY, *_OTHERS = PHASE_WORDS.values()
+QUEUE_COLUMNS: Columns = ("queue", _READY, LIMITED, *_OTHERS, Column("oldest", is_number=True), "flags")
+OF_FEW = (LIMITED, "waiting", "cancelled", "replayed")
 """Columns of a table only where there is anything in them."""
 
 
@@ -134,6 +138,8 @@ def queue_row(queue: QueueStatus, now_ms: int) -> dict[str, Any]:
     oldest_ms = oldest_age_ms(queue, now_ms)
     row = asdict(queue)
     del row["ended_counted_at_ms"]  # keys of before are without
+    for level in row["levels"]:
+        del level["ready_limited"]
     return {
         **renamed(name="queue")(row),
         **totals(queue),
@@ -222,7 +228,10 @@ def status(client: Client, format: str) -> None:
     if found.queues:
         click.echo()
     rows = [renamed(in_progress=RUNNING)(queue_row(each, found.now_ms)) for each in found.queues]
-    shown = [{**row, "flags": flags_text(each, found.now_ms)} for row, each in zip(rows, found.queues, strict=True)]
+    shown = [
+        {**row, LIMITED: sum(level.ready_limited for level in each.levels), "flags": flags_text(each, found.now_ms)}
+        for row, each in zip(rows, found.queues, strict=True)
+    ]
     columns = [each for each in QUEUE_COLUMNS if each not in OF_FEW or any(row[str(each)] for row in shown)]
     write_all(format, columns, sorted(shown, key=lambda row: queue_order(row["queue"])), empty=no_queues(found))
     _write_summary(client)

@@ -69,6 +69,7 @@ def plus(one: LevelCounts, other: LevelCounts) -> LevelCounts:
         one.waiting + other.waiting,
         one.cancelled + other.cancelled,
         one.replayed + other.replayed,
+        one.ready_limited + other.ready_limited,
     )
 
 
@@ -96,6 +97,11 @@ _OLDEST_FIELDS = 6
 as far as it counts jobs, so that a version knows each field that it may meet.
 """
 
+_FIELDS = LevelCounts._fields.index("ready_limited")
+"""What a level is written with at most. `ready_limited` has an entry of its own: servers of the version before take a
+level with more fields for no counts.
+"""
+
 
 def encode(counts: ShardCounts) -> bytes:
     """The body of a key-value entry. As older servers write it, where no job is in a state unknown to them."""
@@ -111,7 +117,7 @@ def _packed(plain: object) -> bytes:
 
 
 def _encoded(level: LevelCounts) -> tuple[int | None, ...]:
-    counted = [place for place, jobs in enumerate(level, 1) if place > _OLDEST_FIELDS and jobs]
+    counted = [place for place, jobs in enumerate(level[:_FIELDS], 1) if place > _OLDEST_FIELDS and jobs]
     return level[: max(counted, default=_OLDEST_FIELDS)]
 
 
@@ -120,24 +126,46 @@ def encode_ended(counts: ShardCounts) -> bytes:
     return _packed({queue: each.ended_at_ms for queue, each in counts.queues.items() if each.ended_at_ms is not None})
 
 
-def decode(body: bytes, ended: bytes = _packed({})) -> ShardCounts:
-    """What `encode` and `encode_ended` made. ValueError."""
+def encode_limited(counts: ShardCounts) -> bytes:
+    """The body of another one: of queues where there are any, the ready jobs whose groups are held back, and when
+    they were counted.
+    """
+    limited = {
+        queue: {priority: level.ready_limited for priority, level in each.levels.items() if level.ready_limited}
+        for queue, each in counts.queues.items()
+    }
+    return _packed({queue: [counts.of(queue).at_ms, jobs] for queue, jobs in limited.items() if jobs})
+
+
+_NONE = _packed({})
+
+
+def decode(body: bytes, ended: bytes = _NONE, limited: bytes = _NONE) -> ShardCounts:
+    """What `encode`, `encode_ended` and `encode_limited` made. ValueError."""
     try:
         at_ms, queues = json.loads(zlib.decompress(body))
-        ended_ms = json.loads(zlib.decompress(ended))
+        ended_ms, held = (json.loads(zlib.decompress(each)) for each in (ended, limited))
         return ShardCounts(
             at_ms,
             {
-                queue: QueueCounts(
-                    each_ms,
-                    {int(priority): LevelCounts(*level) for priority, level in levels.items()},
-                    ended_ms.get(queue),
-                )
+                queue: QueueCounts(each_ms, _levels(levels, each_ms, *held.get(queue, (0, {}))), ended_ms.get(queue))
                 for queue, (each_ms, levels) in queues.items()
             },
         )
     except (zlib.error, TypeError, AttributeError) as error:
         raise ValueError("no counts") from error
+
+
+def _levels(
+    levels: Mapping[str, Sequence[int]], at_ms: int, limited_at_ms: int, limited: Mapping[str, int]
+) -> dict[int, LevelCounts]:
+    """What is limited does not count where a server of a version without it has counted the others since."""
+    found = {}
+    for priority, fields in levels.items():
+        level = LevelCounts(*fields)
+        held = limited.get(priority, 0) if limited_at_ms >= at_ms else 0
+        found[int(priority)] = level._replace(ready_limited=min(level.ready, held))
+    return found
 
 
 def _encode_chains(chains: Sequence[BlockedChain]) -> bytes:
@@ -152,8 +180,8 @@ def _decode_chains(body: bytes) -> list[BlockedChain]:
         raise ValueError("no chains") from error
 
 
-KIND, NAME, ENDED, CHAINS = "census", "counts", "ended", "chains"
-"""Servers of a version without the last two pass over these entries."""
+KIND, NAME, ENDED, CHAINS, LIMITED = "census", "counts", "ended", "chains", "limited"
+"""Servers of a version without the last three pass over these entries."""
 
 KEPT_MS = 86_400_000
 """Counts that nobody renews are better than none for a day: they say how old they are."""
@@ -170,26 +198,29 @@ class PublishedCounts:
         self._members = members
         self._clock = clock
         self._counts: dict[str, ShardCounts] = {}
-        self._versions: dict[str, tuple[int, int]] = {}
-        self._put_ended: dict[str, bytes] = {}
+        self._versions: dict[str, list[int]] = {}
+        self._put_beside: dict[str, dict[str, bytes]] = {}
+        """By shard id, what stands beside the counts."""
+
         self._chains: dict[str, Sequence[BlockedChain]] = {}
         self._under_way: dict[str, asyncio.Task[None]] = {}
         self._refreshed_at_ms: int | None = None
 
     def begin(self, shard_id: str) -> None:
         """This process counts the shard from now on, where others may have put what they counted."""
-        self._put_ended.pop(shard_id, None)
+        self._put_beside.pop(shard_id, None)
 
     async def put(self, member: ShardHandle, counts: ShardCounts) -> None:
         """For everybody to see. Raises nothing."""
         now_ms = self._clock.now_ms()
         shard_id = member.shard.shard_id
         self._counts[shard_id] = counts
-        ended = encode_ended(counts)
+        beside = self._put_beside.setdefault(shard_id, {})
         try:
-            if ended != self._put_ended.get(shard_id):
-                await member.shard.kv_put(KIND, ENDED, ended, now_ms + KEPT_MS, now_ms)
-                self._put_ended[shard_id] = ended
+            for name, body in ((ENDED, encode_ended(counts)), (LIMITED, encode_limited(counts))):
+                if body != beside.get(name):
+                    await member.shard.kv_put(KIND, name, body, now_ms + KEPT_MS, now_ms)
+                    beside[name] = body
             await member.shard.kv_put(KIND, NAME, encode(counts), now_ms + KEPT_MS, now_ms)
         except PinLaterError as error:
             _log.warning("counts_not_published", shard=shard_id, error=error.message)
@@ -228,11 +259,12 @@ class PublishedCounts:
         shard_id = member.shard.shard_id
         try:
             entries = await member.shard.kv_list(KIND, self._clock.now_ms())
-            chains, entry, ended = entries.get(CHAINS), entries.get(NAME), entries.get(ENDED)
+            chains, entry = entries.get(CHAINS), entries.get(NAME)
+            beside = [entries.get(name) for name in (ENDED, LIMITED)]
             self._chains[shard_id] = () if chains is None else _decode_chains(chains.body)
-            versions = (entry.version if entry else 0, ended.version if ended else 0)
+            versions = [each.version if each else 0 for each in (entry, *beside)]
             if entry is not None and versions != self._versions.get(shard_id):
-                self._counts[shard_id] = decode(entry.body, ended.body) if ended else decode(entry.body)
+                self._counts[shard_id] = decode(entry.body, *(each.body if each else _NONE for each in beside))
                 self._versions[shard_id] = versions
         except PinLaterError as error:
             _log.warning("counts_not_read", shard=shard_id, error=error.message)

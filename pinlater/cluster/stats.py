@@ -42,6 +42,7 @@ million jobs, which take a store a second."""
 STATES = ("ready", "scheduled", "in_progress", "succeeded", "failed", "waiting", "cancelled", "replayed")
 _FAMILIES = (
     "queue_jobs",
+    "queue_ready_limited_jobs",
     "queue_oldest_ready_seconds",
     "queue_count_age_seconds",
     "queue_ended_count_age_seconds",
@@ -314,15 +315,18 @@ class StatsGauges:
         self._shown |= {(queue, priority) for queue, each in counts.queues.items() for priority in each.levels}
         self._shown = {shown for shown in self._shown if shown[0] in queues}
         jobs: dict[tuple[Any, ...], float] = {}
+        limited: dict[tuple[Any, ...], float] = {}
         ages: dict[tuple[Any, ...], float] = {}
         for queue, priority in self._shown:
             at_ms, levels, _ = counts.of(queue)
             level = levels.get(priority, _NO_JOBS)
             for state in STATES:
                 jobs["queue_jobs", self._shard_id, queue, priority, state] = getattr(level, state)
+            limited["queue_ready_limited_jobs", self._shard_id, queue, priority] = level.ready_limited
             age_ms = 0 if level.oldest_ready_ms is None else max(0, at_ms - level.oldest_ready_ms)
             ages["queue_oldest_ready_seconds", self._shard_id, queue, priority] = age_ms / 1000
         self._metrics.set_gauges(("queue_jobs", self._shard_id), jobs)
+        self._metrics.set_gauges(("queue_ready_limited_jobs", self._shard_id), limited)
         self._metrics.set_gauges(("queue_oldest_ready_seconds", self._shard_id), ages)
 
     def show_ages(self, age_ms: int, ended_age_ms: int) -> None:

@@ -80,6 +80,7 @@ class Changed:
 class LevelView:
     """The jobs of one priority of a queue, over the shards that answered. `waiting` are PENDING behind another job of
     their serialize key, and neither ready nor scheduled; `cancelled` and `replayed` are FAILED, and not in `failed`.
+    `ready_limited` are those of the ready ones whose groups are paused or at their limits, as claims found them.
     """
 
     priority: int
@@ -92,6 +93,7 @@ class LevelView:
     waiting: int = 0
     cancelled: int = 0
     replayed: int = 0
+    ready_limited: int = 0
 
 
 @dataclass(slots=True)

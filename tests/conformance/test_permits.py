@@ -8,14 +8,15 @@ from itertools import product
 
 import pytest
 
-from pinlater.backends.base import AckRequest, ClaimKey, ConfigEntry
+from pinlater.backends.base import ENDED_STATES, LIVE_STATES, AckRequest, ClaimKey, ConfigEntry
 from pinlater.backends.group_rules import GROUP_RULES_PREFIX
 from pinlater.backends.permit_store import FreedPermits, GroupRoom, Permit, PermitAnswer, PermitKey, PermitRequest
 from pinlater.errors import QueueNotFound
 from pinlater.model import DequeuedJob, new_version
 from tests.conformance.bindings import BINDINGS
 from tests.conformance.crowd import Crowd
-from tests.conformance.subject import Subject, key_of
+from tests.conformance.stats_pages import NO_JOBS, whole_stats
+from tests.conformance.subject import START_MS, Subject, key_of
 from tests.conformance.test_group_rules import pause, put_rules, version_above
 from tests.conformance.test_groups import grouped, groups_of
 from tests.conformance.test_priority_aging import LEVELS, aged
@@ -414,3 +415,64 @@ async def test_a_named_job_is_claimed_with_its_group(subject: Subject) -> None:
     request = subject.request(most_of_group=1)
     (answer,) = await subject.shard.claim_listed(subject.queue, [key_of(waiting.descriptor)], request, subject.now_ms)
     assert [each and each.group for each in (answer.job,)] == ["a"]
+
+
+# -- what is counted ---------------------------------------------------------------------------------------------------
+
+
+async def limited(subject: Subject, limit: int = 1_000) -> list[tuple[int, int]]:
+    """By priority the ready jobs, and those of them whose groups are held back."""
+    levels = await whole_stats(subject.shard, subject.queue, (1, 2), subject.now_ms, limit)
+    return [(level.ready, level.ready_limited) for level in (levels.get(each, NO_JOBS) for each in (1, 2))]
+
+
+async def some_groups(subject: Subject) -> None:
+    """Jobs of three groups at two priorities, some of one moment, without the rules of tests before."""
+    await put_rules(subject)
+    for priority in (1, 2):
+        await grouped(subject, "a", 4, priority=priority)
+        await grouped(subject, "a", 2, priority=priority, run_after_ms=START_MS - 5)
+        await grouped(subject, "b", 3, priority=priority, run_after_ms=START_MS - 3)
+    await grouped(subject, "c", 2, priority=2)
+
+
+PAGES = pytest.mark.parametrize("limit", [1, 3, 40, 1_000])
+
+
+@PAGES
+async def test_ready_jobs_of_a_paused_group_count_as_limited_while_it_is(subject: Subject, limit: int) -> None:
+    await some_groups(subject)
+    await pause(subject, "a", until=str(START_MS + 100))
+    assert await limited(subject, limit) == [(9, 0), (11, 0)]  # no claim has come to it
+    assert groups_of(await subject.claim(limit=5, priorities=(1, 2))) == {"b": 4, "c": 1}
+    assert await limited(subject, limit) == [(6, 6), (9, 6)]
+    await grouped(subject, "a", 1)
+    await grouped(subject, "b", 2)
+    assert await limited(subject, limit) == [(9, 7), (9, 6)]
+    subject.now_ms = START_MS + 99
+    assert await limited(subject, limit) == [(9, 7), (9, 6)]
+    subject.tick(1)
+    assert await limited(subject, limit) == [(9, 0), (9, 0)]
+
+
+@PAGES
+async def test_ready_jobs_of_a_group_without_room_count_as_limited_until_it_has_some(
+    subject: Subject, limit: int
+) -> None:
+    await some_groups(subject)
+    await put(subject, a=2)
+    assert groups_of(await claim(subject, 4)) == {"a": 2, "b": 2}
+    assert await limited(subject, limit) == [(5, 4), (11, 0)]
+    assert groups_of(await claim(subject, 2, priorities=(2,))) == {"b": 1, "c": 1}
+    assert await limited(subject, limit) == [(5, 4), (9, 6)]
+    await put(subject, a=1)
+    assert await limited(subject, limit) == [(5, 0), (9, 0)]
+
+
+async def test_limited_jobs_are_among_the_live_ones(subject: Subject) -> None:
+    await some_groups(subject)
+    await pause(subject, "a", "b")
+    await subject.claim(limit=9, priorities=(1, 2))
+    for states, expected in ((LIVE_STATES, [(9, 9), (9, 9)]), (ENDED_STATES, [])):
+        levels = await whole_stats(subject.shard, subject.queue, (1, 2), subject.now_ms, 3, states)
+        assert [(each.ready, each.ready_limited) for each in levels.values() if each != NO_JOBS] == expected

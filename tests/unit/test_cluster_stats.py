@@ -9,16 +9,29 @@ from collections.abc import Sequence
 
 import pytest
 
-from pinlater.backends.base import AckRequest, LevelCounts
+from pinlater.backends.base import AckRequest, ConfigEntry, LevelCounts
+from pinlater.backends.extended import Offer
+from pinlater.backends.group_rules import GROUP_RULES_PREFIX
 from pinlater.cluster import job_counter, stats
-from pinlater.cluster.counts import KIND, NAME, QueueCounts, ShardCounts, decode, encode, encode_ended, summed
+from pinlater.cluster.counts import (
+    KIND,
+    NAME,
+    QueueCounts,
+    ShardCounts,
+    decode,
+    encode,
+    encode_ended,
+    encode_limited,
+    summed,
+)
 from pinlater.errors import NothingStored, OutcomeUnknown
-from pinlater.model import Job, JobState, LevelView, QueueStatus, parse_descriptor
+from pinlater.model import ExtendedJob, Job, JobState, LevelView, QueueStatus, new_version, parse_descriptor
 from tests.unit.cluster_stand import LEASE_MS, ClusterStand, Server, cluster_stand
 
 INTERVAL_MS = 2_000
 HOUR_MS = 3_600_000
 SHARE_OF_SMALL = stats.SHARE_OF_SMALL
+NO_JOBS = LevelCounts(0, 0, 0, 0, 0, None)
 
 
 @pytest.fixture(autouse=True)
@@ -39,6 +52,41 @@ def test_what_no_extended_job_is_in_is_published_as_older_servers_read_it() -> N
     }
     assert summed([{1: extended}, {1: plain}]) == {1: LevelCounts(1, 2, 3, 4, 5, 6, 7, 8)}
     assert summed([{1: LevelCounts(0, 0, 0, 0, 0, None)}, {2: extended}]) == {2: extended}
+
+
+def read_by_the_version_before(body: bytes, ended: bytes) -> dict[str, dict[str, list[int]]]:
+    """The levels as servers without `ready_limited` read them: a level has up to nine fields, and a queue two."""
+    _, queues = json.loads(zlib.decompress(body))
+    ended_ms = json.loads(zlib.decompress(ended))
+    assert all(ended_ms.get(queue) is None or isinstance(ended_ms[queue], int) for queue in queues)
+    found = {queue: levels for queue, (_, levels) in queues.items()}
+    assert all(6 <= len(level) <= 9 for levels in found.values() for level in levels.values())
+    return found
+
+
+def test_limited_jobs_are_known_to_servers_of_this_version_and_nothing_to_those_before() -> None:
+    held = LevelCounts(5, 0, 0, 0, 0, 1, ready_limited=4)
+    both = LevelCounts(5, 0, 0, 0, 0, 1, replayed=2, ready_limited=3)
+    counts = ShardCounts(1, {"mail": QueueCounts(2, {1: held, 2: both}), "calm": QueueCounts(3, {1: NO_JOBS})})
+    body, ended, limited = encode(counts), encode_ended(counts), encode_limited(counts)
+    assert decode(body, ended, limited) == counts
+    mail = read_by_the_version_before(body, ended)["mail"]
+    assert mail == {"1": [5, 0, 0, 0, 0, 1], "2": [5, 0, 0, 0, 0, 1, 0, 0, 2]}
+    assert json.loads(zlib.decompress(limited)) == {"mail": [2, {"1": 4, "2": 3}]}
+    assert decode(body, ended).queues["mail"].levels[1] == held._replace(ready_limited=0)
+    assert summed([{1: held}, {1: both}])[1].ready_limited == 7
+
+
+def test_limited_jobs_count_until_a_server_without_them_counts_again() -> None:
+    limited = encode_limited(
+        ShardCounts(1, {"mail": QueueCounts(7, {1: LevelCounts(9, 0, 0, 0, 0, 1, ready_limited=4)})})
+    )
+
+    def known(at_ms: int, ready: int) -> int:
+        body = encode(ShardCounts(1, {"mail": QueueCounts(at_ms, {1: LevelCounts(ready, 0, 0, 0, 0, 1)})}))
+        return decode(body, limited=limited).queues["mail"].levels[1].ready_limited
+
+    assert (known(7, 9), known(6, 9), known(6, 3), known(8, 9)) == (4, 4, 3, 0)
 
 
 async def counted(at: ClusterStand, *, after_ms: int = INTERVAL_MS) -> None:
@@ -119,6 +167,29 @@ async def test_each_shard_is_counted_by_its_owner_alone_who_has_its_gauges() -> 
             assert jobs_of(server) == {(shard, "mail", 1, "ready"): int(shard) for shard in server.mine()}
             counted_on = {str(n) for n, store in enumerate(server.reach, 1) if store.begun["stats"]}
             assert counted_on == server.mine()
+
+
+async def test_ready_jobs_of_paused_groups_are_known_as_limited_everywhere() -> None:
+    async with cluster_stand() as at:
+        servers = await servers_with(at, "ab", "mail")
+        (store,), now_ms = at.stores, at.clock.now_ms()
+        await store.enqueue_extended("mail", [Offer(ExtendedJob(b"x", group=group)) for group in "aab"], now_ms)
+        rules = json.dumps({"groups": {"a": {"paused": "true", "paused_until": "none"}}, "patterns": []})
+        await store.put_config([ConfigEntry(GROUP_RULES_PREFIX + "mail", new_version(now_ms), rules)], now_ms)
+        await at.claimed(store, "mail", 1)
+        await counted(at)
+        for server in servers:
+            (mail,) = await known(server)
+            assert [(level.ready, level.ready_limited) for level in mail.levels] == [(2, 2)]
+        (owner,) = [server for server in servers if server.mine()]
+        gauges = owner.metrics.gauges
+        assert gauges["queue_jobs", "1", "mail", 1, "ready"] == 2
+        assert gauges["queue_ready_limited_jobs", "1", "mail", 1] == 2
+        await store.put_config([ConfigEntry(GROUP_RULES_PREFIX + "mail", new_version(now_ms + 1), "{}")], now_ms)
+        await counted(at)
+        (mail,) = await known(servers[0])
+        assert [(level.ready, level.ready_limited) for level in mail.levels] == [(2, 0)]
+        assert gauges["queue_ready_limited_jobs", "1", "mail", 1] == 0
 
 
 async def test_the_gauges_of_a_shard_go_with_it() -> None:

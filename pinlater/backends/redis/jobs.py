@@ -338,7 +338,7 @@ class Queries(ScriptCaller):
         """Redis keeps counts, so everything is in one page, and of one moment."""
         parts = iter(await self._store.call_queue("stats", queue, (queue, now_ms, *priorities)))
         levels = {}
-        for priority, *counts in zip(priorities, *[parts] * 9, strict=True):
+        for priority, *counts in zip(priorities, *[parts] * 10, strict=True):
             ready, scheduled, in_progress, succeeded, failed, oldest, *apart = counts
             oldest_ms = int(oldest) if oldest else None
             level = LevelCounts(ready, scheduled, in_progress, succeeded, failed, oldest_ms, *apart)

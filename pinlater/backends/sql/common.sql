@@ -429,6 +429,16 @@ SELECT ?, COUNT(*) FROM (SELECT 1 FROM pinlater_turns turn
     WHERE turn.queue_id = (SELECT id FROM pinlater_queues WHERE name = ?) AND turn.priority = ?
         AND turn.waits BETWEEN 1 AND ? LIMIT ?) AS eligible
 
+-- name: held_groups
+-- Those that are held back now.
+SELECT grp FROM pinlater_turns WHERE queue_id = ? AND priority = ? AND waits > ? ORDER BY waits LIMIT ?
+
+-- name: in_line_between
+-- The jobs of a group from one place in the order of its line to another.
+SELECT COUNT(*) FROM (SELECT 1 FROM pinlater_lines WHERE queue_id = ? AND priority = ? AND grp = ?
+    AND run_after_ms BETWEEN ? AND ? AND (run_after_ms > ? OR job_id > ?) AND (run_after_ms < ? OR job_id <= ?)
+    LIMIT ?) AS line
+
 -- name: held_turns
 SELECT grp, turn, waits FROM pinlater_turns WHERE queue_id = ? AND priority = ? AND waits BETWEEN 2 AND ? LIMIT ?
 

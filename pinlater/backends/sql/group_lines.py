@@ -511,6 +511,28 @@ def count_groups(
     return _counts_in_line(session, queue_id, priorities, [group.encode() for group in groups], most)
 
 
+def count_held(
+    session: Session,
+    queue_id: int,
+    priority: int,
+    after: tuple[int, int],
+    to: tuple[int, int],
+    now_ms: int,
+    limit: int,
+) -> int:
+    """The jobs of groups that are held back now, between two places, each a run_after and an id, up to `limit` of each
+    group. Of up to HELD_AT_ONCE groups.
+    """
+    groups = [bytes(group) for (group,) in session.rows("held_groups", (queue_id, priority, now_ms, HELD_AT_ONCE))]
+    jobs = 0
+    for some in in_slices(groups, GROUPS_PER_STATEMENT):
+        text = "\nUNION ALL\n".join([session.statements["in_line_between"]] * len(some))
+        places = (after[0], to[0], *after, *to, limit)
+        session.cursor.execute(text, [value for group in some for value in (queue_id, priority, group, *places)])
+        jobs += sum(count for (count,) in session.cursor.fetchall())
+    return jobs
+
+
 def _counts_in_line(
     session: Session, queue_id: int, priorities: Sequence[int], groups: Sequence[bytes], most: int
 ) -> dict[str, GroupCounts]:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from pinlater.backends.base import JobKey, LevelCounts, ScanPosition, ScanRequest, StatsPage, StatsPosition
 from pinlater.backends.sql.chains import firsts
 from pinlater.backends.sql.extensions import Extension, entries, extensions, load_tags
+from pinlater.backends.sql.group_lines import count_held
 from pinlater.backends.sql.held_references import kept_result, stored_at
 from pinlater.backends.sql.records import (
     CANCELLED,
@@ -286,17 +287,24 @@ def stats(
     """A small queue goes at once. A large one, or some of its states, by pieces: the first that is cut is counted on,
     and ends the page.
     """
-    queue_id = session.queue_id(queue)
+    queue_id, rules_version = session.queue_with_groups(queue)
+    has_groups = rules_version is not None
     if after is None and len(states) == len(LEVEL_COUNTS):
         at_once = _counted_at_once(session, queue_id, priorities, now_ms, limit)
         if at_once is not None:
+            for priority in [each for each, level in at_once.items() if has_groups and level.ready]:
+                whole = Piece(IN_LINE, priority, 0, MAX_TIME_MS)
+                _add_limited(session, queue_id, at_once, whole, (MAX_TIME_MS, BEHIND_ALL_IDS), now_ms, limit)
             return StatsPage(at_once, None)
     levels: dict[int, LevelCounts] = {}
     pieces = list(_pieces(sorted(states), sorted(priorities), now_ms, after))
     each = max(1, limit // max(1, len(pieces)))
     for piece, count, oldest_ms in zip(pieces, *_counted(session, queue_id, pieces, each), strict=True):
+        is_in_line = has_groups and piece.state == IN_LINE
         if count < each:
             _add(levels, piece, count, oldest_ms, now_ms)
+            if is_in_line and count:
+                _add_limited(session, queue_id, levels, piece, (piece.high_ms, BEHIND_ALL_IDS), now_ms, limit)
             continue
         (count,), (oldest_ms,) = _counted(session, queue_id, [piece], limit)
         _add(levels, piece, count, oldest_ms, now_ms)
@@ -304,6 +312,8 @@ def stats(
         if count == limit:
             last = session.rows(piece.statement("stats_place"), (*piece.values(queue_id), limit - 1))
             place = StatsPosition(int(piece.state), piece.priority, *last[0]) if last else place
+        if is_in_line:
+            _add_limited(session, queue_id, levels, piece, place[2:], now_ms, limit)
         return StatsPage(levels, place)
     return StatsPage(levels, None)
 
@@ -363,3 +373,20 @@ def _add(levels: dict[int, LevelCounts], piece: Piece, count: int, oldest_ms: in
     else:
         name = LEVEL_COUNTS[piece.state]
         levels[piece.priority] = level._replace(**{name: getattr(level, name) + count})
+
+
+def _add_limited(
+    session: Session,
+    queue_id: int,
+    levels: dict[int, LevelCounts],
+    piece: Piece,
+    end: tuple[int, int],
+    now_ms: int,
+    limit: int,
+) -> None:
+    """Of the jobs in line that a piece has up to a run_after and an id, those whose groups are held back."""
+    begin = (piece.low_ms, piece.after_id or 0)
+    jobs = count_held(session, queue_id, piece.priority, begin, end, now_ms, limit)
+    level = levels[piece.priority]
+    # as jobs come and go between the statements there may be more by now
+    levels[piece.priority] = level._replace(ready_limited=min(level.ready, level.ready_limited + jobs))
