@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +11,6 @@ import click
 
 from pinlater.cli.admin import PASSWORD_HELP, admin_password, needs_password
 from pinlater.cli.bulk_changes import Extent, Wanted, filter_options, job_change, priority_or_all_option, run_change
-from pinlater.cli.cluster import LIMITED
 from pinlater.cli.completion import offer_queues, one_of
 from pinlater.cli.connection import (
     EXIT_CODES,
@@ -38,7 +37,7 @@ from pinlater.text_table import Column
 from pinlater.wire.methods import DELETE_QUEUE
 
 _NAMED = renamed(queue="name")
-_TABLED = renamed(in_progress=JobPhase.IN_PROGRESS.word, ready_limited=LIMITED)
+_TABLED = renamed(in_progress=JobPhase.IN_PROGRESS.word)
 _SOON_S = 2.0
 """So long a script waits for what is only said."""
 
@@ -131,12 +130,8 @@ _HELD = {"pending": "ready or waiting", "in_progress": "running", "failed": "fai
 
 WORDS = tuple(phase.word for phase in JobPhase.in_order())
 """Columns of a table, each job in one of them."""
-_LEFT_OUT_FIRST = {"replayed": 2, "cancelled": 3, "waiting": 4, "succeeded": 5, LIMITED: 6}
-_COUNT_COLUMNS = tuple(
-    Column(word, _LEFT_OUT_FIRST.get(word, 7), is_number=True)
-    for phase in WORDS
-    for word in ([phase, LIMITED] if phase == JobPhase.READY.word else [phase])
-)
+_LEFT_OUT_FIRST = {"replayed": 2, "cancelled": 3, "waiting": 4, "succeeded": 5}
+_COUNT_COLUMNS = tuple(Column(word, _LEFT_OUT_FIRST.get(word, 7), is_number=True) for word in WORDS)
 
 _COUNTED = [
     ("scheduled" if (state, future) == (JobState.PENDING, True) else state.name.lower(), state, future)
@@ -182,15 +177,12 @@ def stats(client: Client, names: tuple[str, ...], by_priority: bool | None, form
     `ready` jobs may run now, `scheduled` ones only later, `waiting` ones when another of their serialize key has ended;
     `cancelled` ones ran, were asked to stop and did not succeed; `replayed` ones failed, and their dead letters were
     sent back. JSON has `in_progress` for `running`.
-    `limited` are those of the ready ones whose groups are paused or at their limits, as claims found them, up to half
-    a minute ago; JSON has `ready_limited`.
     Where a shard is out, it is named on stderr, its jobs are not counted, and the exit code is 5.
     """
     out = out_shards(client)
     in_phases = format == "table" or has_new_keys(format)
     if by_priority is None and format != "table":
         by_priority = True
-    limited = _limited(client, names) if in_phases else {}
     output = None if format == "table" else open_output(format, (), dict, _NAMED)
     priorities = 0
     aligned: list[Row] = []  # columns are as wide as the widest number of all queues
@@ -198,7 +190,7 @@ def stats(client: Client, names: tuple[str, ...], by_priority: bool | None, form
         for name in names or sorted(client.queue_names(), key=queue_order):
             priorities = priorities or _priorities(client, name, bool(out))
             levels = _counted(client, name, priorities, bool(out))
-            shown = _chosen(_by_phase(client, name, levels, limited) if in_phases else levels, by_priority)
+            shown = _chosen(_by_phase(client, name, levels) if in_phases else levels, by_priority)
             if output is None:
                 aligned += shown
             else:
@@ -207,9 +199,7 @@ def stats(client: Client, names: tuple[str, ...], by_priority: bool | None, form
         if output is None:
             # where no row is of one priority, that column gives way to the numbers
             priority = Column("priority", 1 if all(row["priority"] == _ALL for row in aligned) else 7)
-            any_limited = any(row["ready_limited"] for row in aligned)
-            columns = [each for each in _COUNT_COLUMNS if any_limited or each.heading != LIMITED]
-            output = open_output(format, ["queue", priority, *columns], _TABLED, empty=NO_QUEUES)
+            output = open_output(format, ["queue", priority, *_COUNT_COLUMNS], _TABLED, empty=NO_QUEUES)
             output.write(aligned)
     output.close()
     if out:
@@ -263,24 +253,16 @@ def _counted(client: Client, name: str, priorities: int, partial: bool) -> list[
     return rows
 
 
-def _limited(client: Client, names: Sequence[str]) -> dict[tuple[str, int], int]:
-    """By queue and priority, ready jobs whose groups are held back, as the servers last counted them."""
-    queues = client.cluster_status(queues=names or None).queues
-    return {(each.name, level.priority): level.ready_limited for each in queues for level in each.levels}
-
-
-def _by_phase(client: Client, name: str, counted: Sequence[Row], limited: Mapping[tuple[str, int], int]) -> list[Row]:
+def _by_phase(client: Client, name: str, counted: Sequence[Row]) -> list[Row]:
     """The same by phase, each job in one of them."""
     phases = [phase for phase, held in _APART.items() if any(row[column] for row in counted for column in held)]
     apart = count_apart(client, name, phases) if phases else {}
     rows: list[Row] = []
     for row in counted:
         waiting, later, cancelled, replayed = apart.get(row["priority"], Apart())
-        ready = max(0, row["pending"] - waiting + later)
         numbers = {
             "scheduled": max(0, row["scheduled"] - later),
-            "ready": ready,
-            "ready_limited": min(ready, limited.get((name, row["priority"]), 0)),
+            "ready": max(0, row["pending"] - waiting + later),
             "waiting": waiting,
             "in_progress": row["in_progress"],
             "succeeded": row["succeeded"],

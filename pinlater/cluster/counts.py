@@ -218,7 +218,8 @@ class PublishedCounts:
         beside = self._put_beside.setdefault(shard_id, {})
         try:
             for name, body in ((ENDED, encode_ended(counts)), (LIMITED, encode_limited(counts))):
-                if body != beside.get(name):
+                # what an earlier owner wrote of limited jobs is older than the counts, and counts no more
+                if body != beside.get(name, _NONE if name == LIMITED else None):
                     await member.shard.kv_put(KIND, name, body, now_ms + KEPT_MS, now_ms)
                     beside[name] = body
             await member.shard.kv_put(KIND, NAME, encode(counts), now_ms + KEPT_MS, now_ms)

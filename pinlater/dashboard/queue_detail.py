@@ -25,7 +25,7 @@ from pinlater.wire.operator_methods import UPDATE_QUEUE
 PATH = f"{QUEUES}/{{queue}}"
 GROUPS = (
     ("Speed", ("max_jobs_per_second", "max_in_progress")),
-    ("Groups of jobs", ("group_concurrency", "group_rate", "group_max_pending", "flows_by_group")),
+    ("Limits by group", ("group_concurrency", "group_rate", "group_max_pending", "flows_by_group")),
     ("Bounds on jobs", ("max_pending", "max_attempts", "max_body", "max_result")),
     ("Times", ("claim_timeout", "succeeded_ttl", "failed_ttl", "result_ttl")),
     ("Failures", ("crash_budget", "dead_letter_queue", "pause_on_failures")),

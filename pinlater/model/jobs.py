@@ -191,12 +191,26 @@ class Cancelled(dict[str, CancelOutcome]):
         self.by_key = list(by_key)
 
 
+class _OfGroup:
+    """What a job has beside its fields, so that no message has it."""
+
+    __slots__ = ("_group",)
+
+    @property
+    def group(self) -> str:
+        """Known to servers alone, and only where the groups of its queue have limits."""
+        return getattr(self, "_group", "")
+
+    @group.setter
+    def group(self, group: str) -> None:
+        self._group = group
+
+
 @dataclass(slots=True)
-class DequeuedJob:
+class DequeuedJob(_OfGroup):
     """A job as handed to a worker, with what it needs for fencing and for its metrics.
 
-    `claim_descriptor` is "" and `claim_expires_at_ms` 0 for a dry run, which claims nothing. `group` is known only
-    where the groups of its queue have limits, and is not on the wire.
+    `claim_descriptor` is "" and `claim_expires_at_ms` 0 for a dry run, which claims nothing.
     """
 
     descriptor: str
@@ -208,7 +222,6 @@ class DequeuedJob:
     enqueued_at_ms: int
     claim_descriptor: str = ""
     claim_expires_at_ms: int = 0
-    group: str = ""
 
 
 class ClaimAnswer(NamedTuple):

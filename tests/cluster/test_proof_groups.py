@@ -152,6 +152,8 @@ async def test_no_group_has_more_jobs_in_progress_than_its_limit_whatever_is_kil
                 await until(all_done, within_s=DRAINED_WITHIN_S)
         assert await count(client, QUEUE, *JobState) == feed.stored.total()
     runs = runs_of(log)
-    assert most_at_once(runs) == MOST
+    most = most_at_once(runs)
+    assert {group: most[group] for group in most if most[group] > MOST[group]} == {}
+    assert any(most[group] == MOST[group] for group in MOST), most  # a busy machine may not fill each of them
     ended = {(run.key, run.number) for run in runs if run.ended_ns is not None}
     assert ended == {(group, number) for group, jobs in feed.stored.items() for number in range(jobs)}

@@ -56,7 +56,6 @@ FIXED: dict[Any, Any] = {
     (JobInfo, "descriptor"): DESCRIPTOR,
     (JobInfo, "priority"): 2,
     (JobInfo, "dedupe_for_ms"): 0,
-    (DequeuedJob, "group"): "",
     (JobInfo, "run_after_ms"): 7,
     (DequeuedJob, "descriptor"): DESCRIPTOR,
     (DequeuedJob, "priority"): 2,

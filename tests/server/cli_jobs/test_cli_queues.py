@@ -92,10 +92,8 @@ def test_stats_count_by_what_jobs_wait_for(
 ) -> None:
     _fill(client, queue)
     found = rows(format, shell("queue", "stats", queue, "-o", format, *([option] if option else [])).out)
-    names = ["queue", "priority", *WORDS] if format == "table" else ["name", "priority", *KEYS, "ready_limited"]
-    assert [sorted(row) for row in found] == [sorted(names)] * len(expected)
-    if format != "table":
-        assert {row.pop("ready_limited") for row in found} == {0}
+    names = ["queue", "priority", *WORDS] if format == "table" else ["name", "priority", *KEYS]
+    assert [list(row) for row in found] == [names] * len(expected)
     assert [[str(value) for value in row.values()][1:] for row in found] == expected
 
 
@@ -120,7 +118,7 @@ def test_states_have_one_word_on_every_command(shell: Shell, queue: str, client:
     assert {word: int(totals[word]) for word in WORDS} == counts
     stats = ("queue", "stats", queue, "--totals", "-o", "json")
     assert json.loads(shell(*stats).out) == [
-        {"name": queue, "priority": "all", **dict(zip(KEYS, counts.values(), strict=True)), "ready_limited": 0}
+        {"name": queue, "priority": "all", **dict(zip(KEYS, counts.values(), strict=True))}
     ]
     of_before = dict(zip(OLD_KEYS, (2, 2, 1, 1, 2), strict=True))
     assert json.loads(shell(*stats, "--json-keys", "old").out) == [{"queue": queue, "priority": "all", **of_before}]
@@ -132,25 +130,6 @@ def test_states_have_one_word_on_every_command(shell: Shell, queue: str, client:
         assert re.search(rf"^state +{word}$", shell("job", "get", descriptor).out, re.MULTILINE)
         (listed,) = rows("table", shell("job", "get", descriptor, UNKNOWN, "-o", "table", code=5).out)
         assert listed["state"] == word
-
-
-def test_ready_jobs_of_a_paused_group_are_shown_as_limited(shell: Shell, queue: str, client: Client) -> None:
-    client.enqueue(queue, [ExtendedJob(b"", group="acme")] * 3 + [ExtendedJob(b"", group="betty")] * 2)
-    assert "LIMITED" not in shell("queue", "stats", queue).out
-    shell("group", "pause", queue, "acme", PINLATER_ADMIN_PASSWORD=PASSWORD)
-    client.dequeue(DequeueRequest(queue, 1))
-    give_up_at = time.monotonic() + 60
-    while not json.loads(shell("queue", "stats", queue, "--totals", "-o", "json").out)[0]["ready_limited"]:
-        assert time.monotonic() < give_up_at
-        time.sleep(0.2)
-    for command in (("queue", "stats", queue), ("cluster", "status")):
-        assert re.search(r"^QUEUE .*READY +LIMITED", shell(*command).out, re.MULTILINE)
-        assert re.search(rf"^{queue} .*\b4 +3\b", shell(*command).out, re.MULTILINE)
-    (status,) = [
-        each for each in json.loads(shell("cluster", "status", "-o", "json").out)["queues"] if each["name"] == queue
-    ]
-    assert [(level["ready"], level["ready_limited"]) for level in status["levels"]] == [(4, 3)]
-    shell("group", "resume", queue, "acme", PINLATER_ADMIN_PASSWORD=PASSWORD)
 
 
 def _dead_letters(client: Client, queue: str, amount: int) -> list[str]:
