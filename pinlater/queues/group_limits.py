@@ -118,8 +118,8 @@ class GroupLimits:
         return max(0, self._at_rate_until_ms.get(queue, 0) - self._clock.now_ms())
 
     async def running(self, queue: str, groups: Sequence[str]) -> Mapping[str, int]:
-        """How many jobs of these groups are in progress, of those that have a maximum; others are left
-        out, and all where the home does not answer.
+        """How many jobs of these groups are in progress. Groups without a maximum are left out, and all where the home
+        does not answer.
         """
         limited = [group for group in groups if group and self.limit(queue, group).concurrency is not None]
         home = await self._home(queue) if limited else None
@@ -217,8 +217,9 @@ class GroupLimits:
         for job in jobs:
             by_shard.setdefault(_key(job).shard_id, []).append(job)
         for shard_id, some in by_shard.items():
-            await self._router.requeue(queue, shard_id, some, self._clock.now_ms())
+            back = await self._router.requeue(queue, shard_id, some, self._clock.now_ms())
             self.may_have_ended(queue, shard_id, [_key(job).id for job in some])
+            self.on_ready(queue, back, (), shard_id)
 
     # -- claims that end -----------------------------------------------------------------------------------------------
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from pinlater.backends.permit_store import PermitKey, PermitRequest
 from pinlater.model import ExtendedJob
 from pinlater.queues.group_limits import CHECK_AGAIN_MS, CHECK_MS, FORGET_MS
+from pinlater.service import ServiceSettings
 from pinlater.shards.handle import ShardHandle
+from tests.unit.breaking import settled
 from tests.unit.stand import Stand, stand
 from tests.unit.test_limits_pause import change
 
@@ -85,3 +89,18 @@ async def test_a_home_that_is_out_is_not_asked() -> None:
         await limits.drain()
         assert not store.begun["take_permits"]
         assert limits.is_uncounted("mail")
+
+
+async def test_who_waits_gets_a_job_that_nobody_took_at_once() -> None:
+    seldom = ServiceSettings(poll_min_ms=50_000, poll_max_ms=60_000)
+    async with stand(settings=seldom) as at:
+        await change(at, group_concurrency="2")
+        await at.service.enqueue("mail", [ExtendedJob(b"x", group="a")])
+        jobs = await at.dequeue(1)
+        waiting = asyncio.create_task(at.dequeue(1, wait_ms=60_000))
+        while not at.service.waiting:
+            await asyncio.sleep(0)
+        await settled()
+        await at.service.limits.groups.give_back("mail", jobs)
+        (again,) = await asyncio.wait_for(waiting, 5)
+        assert again.descriptor == jobs[0].descriptor

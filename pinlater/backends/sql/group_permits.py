@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from pinlater.backends.group_store import ENTERED
 from pinlater.backends.permit_store import FreedPermits, GroupRoom, Permit, PermitAnswer, PermitKey, PermitRequest
 from pinlater.backends.sql.chains import Freed
 from pinlater.backends.sql.group_lines import Turns, first_in_lines, rules_of, wait_again
@@ -207,7 +208,7 @@ def put_rooms(session: Session, freed: Freed, queue: str, rooms: Mapping[str, Gr
     jobs = sum(names[group].jobs for group in with_jobs)
     if jobs:
         session.note_freed(queue_id)
-        freed[queue] = [now_ms] * jobs
+        freed[queue] = [now_ms] * min(jobs, ENTERED)
     return sorted(group.decode() for group in with_jobs)
 
 
