@@ -8,7 +8,7 @@ queues. It is the one entry whose text a store reads: its claims go by it.
 Values are written as those of a queue's settings are (queues/settings.py). In a pattern `*` stands for any text. What
 stands under a group's own name takes precedence; else the first pattern that fits counts. Only names can be paused: so
 the change of one rule touches one group, however many there are. The home is the shard where the permits of the queue
-are (permit_store.py), once it needs some. Stores do not read it, and not the limits either.
+are (permit_store.py), once it needs some. Stores read neither the home nor the limits.
 """
 
 from __future__ import annotations

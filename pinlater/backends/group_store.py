@@ -43,7 +43,7 @@ TURN = 1.0
 """What a hand-out costs a group of weight 1; a group of weight w pays one w-th of it."""
 
 HELD_AT_ONCE = 500
-"""Groups that a claim holds back with one step, since they are paused."""
+"""Groups that are held back, since they are paused or have no room, which one step holds, frees or counts at most."""
 
 WEIGHED = 1_000
 """Groups of a priority whose weights `count_ready` adds up: beyond that it goes no further."""

@@ -128,8 +128,8 @@ class PermitStore(StorePart):
 
     @operation()
     async def due_permits(self, queue: str, limit: int, now_ms: int, next_check_ms: int) -> list[Permit]:
-        """Up to `limit` permits that are to be checked by now; they are to be checked again at that later time. What
-        groups without permits leave behind goes too, as far as it is of no use any more.
+        """Up to `limit` permits that are to be checked by now; they are to be checked again at that later time. The
+        bucket of a group and the shards that wait for it are forgotten where that is of no use any more.
         """
 
     @operation(reads=True)

@@ -1,8 +1,8 @@
 """The limits of groups, as one process keeps to them; permit_store.py says how they are counted.
 
 Each queue whose groups have limits has a home, the shard where its permits are, named in the configuration entry of its
-groups' rules. It stays where it is while other shards come and go; where it is configured no more, or given up, another
-one takes its place, and the claims that are alive by then are counted no more.
+groups' rules. It stays where it is while other shards come and go. Where it is configured no more, another one takes
+its place: at once if it was given up, else after a while. The claims that are alive by then are counted no more.
 
 A claim is admitted behind the store's answer: jobs that get permits go on to the caller, the others back to their
 queue, whose shard has no room for their group then. What ends a claim tells the home (`acked`, `may_have_ended`), and
@@ -53,7 +53,7 @@ AWAITED_MS = 60_000
 """
 
 UNCOUNTED_MS = 1_000
-"""The same, while its limits cannot be counted."""
+"""A group has no room on a shard for so long where its limits could not be counted."""
 
 _LEAST_HELD_MS = 20
 """A group that is at its rate waits at least so long: it gets several jobs then, instead of one at a time."""
@@ -106,7 +106,8 @@ class GroupLimits:
 
     def is_uncounted(self, queue: str) -> bool:
         """Whether this process could not ask the home of the queue a moment ago."""
-        return self._clock.now_ms() - self._uncounted_ms.get(queue, -FORGET_MS) < 2 * UNCOUNTED_MS
+        since_ms = self._uncounted_ms.get(queue)
+        return since_ms is not None and self._clock.now_ms() - since_ms < 2 * UNCOUNTED_MS
 
     def home_text(self, queue: str) -> str:
         """Where the permits of the queue are, in words."""
@@ -348,8 +349,8 @@ class GroupLimits:
         await self._check(queue, permits)
 
     async def _check(self, queue: str, permits: Sequence[Permit]) -> None:
-        """End the permits of jobs that are in progress no more. A permit counts for its job, under which claim ever: a
-        process that stood still may have put its own, which is over, in the place of another one.
+        """End the permits of jobs that are in progress no more. A permit counts for its job, whichever claim it
+        names: a process that stood still may have put its own claim, which is over, in the place of a later one.
         """
         by_shard: dict[str, list[PermitKey]] = {}
         for permit in permits:

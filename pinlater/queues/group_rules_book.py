@@ -30,6 +30,7 @@ Rules = dict[str, dict[str, str]]
 
 _PLAIN = GroupSettings()
 LIMITS = ("concurrency", "rate")
+_NO_LIMIT = 2**31 - 1
 
 _MOST_KEPT = 10_000
 """The groups of a queue whose limits are kept, once they were worked out."""
@@ -48,11 +49,8 @@ class GroupLimit(NamedTuple):
     @property
     def at_once(self) -> int:
         """The most jobs that can be handed out at one moment."""
-        most = NO_LIMIT if self.concurrency is None else self.concurrency
+        most = _NO_LIMIT if self.concurrency is None else self.concurrency
         return most if self.per_second is None else min(most, int(capacity_of(self.per_second)))
-
-
-NO_LIMIT = 2**31 - 1
 
 
 class _Limits:

@@ -159,7 +159,7 @@ class Dequeuer:
             max_bytes = min(max_bytes, at_once * bounds.max_body_bytes)
             max_slice = min(max_bytes, self.slice_bytes)
             claim = ClaimRequest(
-                claim_descriptor, at_once, levels, timeout_ms, max_slice, 0, is_default, 0, at_once - limit
+                claim_descriptor, at_once, levels, timeout_ms, max_slice, 0, is_default, prefetch=at_once - limit
             )
             wait_ms = min(request.wait_ms, bounds.max_wait_ms) if request.wait_ms else 0
             if riding is not None and riding.joined is not None:

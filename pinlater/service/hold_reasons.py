@@ -161,17 +161,17 @@ class HoldReasons:
         return JobHold(descriptor, HoldReason.IN_LINE, text, jobs_before=before)
 
     async def _of_group(self, descriptor: str, queue: str, group: str) -> JobHold | None:
-        """Whether its group has reached a maximum in progress. At its rate it is seldom for long."""
+        """Its group has reached its maximum in progress, or its limits cannot be counted; None: neither. A rate is not
+        looked at: it seldom holds a job for long.
+        """
         if queue not in self._queues.group_limited:
             return None
         if self._groups.is_uncounted(queue):
             text = f"The limits of its group {group!r} cannot be counted: {self._groups.home_text(queue)}."
             return JobHold(descriptor, HoldReason.MAX_IN_PROGRESS, text)
-        limit = self._groups.limit(queue, group)
-        running = (await self._groups.running(queue, [group])).get(group, 0)
-        if limit.concurrency is None or running < limit.concurrency:
+        most = self._groups.limit(queue, group).concurrency
+        if most is None or (await self._groups.running(queue, [group])).get(group, 0) < most:
             return None
-        most = limit.concurrency
         text = f"Its group {group!r} has reached its maximum of {most:,} job{'' if most == 1 else 's'} in progress."
         return JobHold(descriptor, HoldReason.MAX_IN_PROGRESS, text)
 

@@ -24,7 +24,7 @@ from pinlater.backends.sql.extensions import split_group
 from pinlater.backends.sql.session import Row, Session, in_slices
 from pinlater.model import MAX_TIME_MS
 
-NO_BOUND = 2**53
+_NO_BOUND = 2**53
 GROUPS_PER_STATEMENT = 64
 """Lines whose first jobs are read at once."""
 
@@ -214,7 +214,7 @@ class Turns:
     def _left(self, priority: int, group: bytes) -> int:
         """How many more jobs of a group may be picked of this priority."""
         if not (self._most and group):
-            return NO_BOUND
+            return _NO_BOUND
         room = self._rooms.get(group)
         of_others = sum(in_hand[group] for other, in_hand in self._in_hand.items() if other != priority)
         return (self._most - self._handed_out[group] if room is None else room.jobs) - of_others
@@ -438,7 +438,9 @@ def sums_of_weights(session: Session, queue: str, priorities: Sequence[int]) -> 
 
 
 def take_rules(session: Session, queue: str, now_ms: int) -> None:
-    """The rules of this queue have changed: groups that are paused no more wait for their turns again."""
+    """The rules of this queue have changed: all groups that are held back but those that are paused now wait for their
+    turns again; a claim that comes to one without room holds it back anew.
+    """
     queue_ids = session.rows("queue_id", (queue,))
     if not queue_ids:
         return
@@ -453,8 +455,8 @@ def take_rules(session: Session, queue: str, now_ms: int) -> None:
 def _free_held(
     session: Session, queue_id: int, priority: int, rules: GroupRules, time: float, now_ms: int, *, until_ms: int
 ) -> None:
-    """Groups of one priority that were held until then, and are paused no more, have their next turns now, or later
-    where they had turns ahead.
+    """Groups of one priority that were held back until then, but for those that are paused now, have their next turns
+    now, or later where they had turns ahead.
     """
     rows = session.rows("held_turns", (queue_id, priority, until_ms, MAX_TIME_MS))
     _wait_again(session, queue_id, priority, rules, time, rows, now_ms)
@@ -469,7 +471,7 @@ def wait_again(
     groups: Collection[bytes],
     now_ms: int,
 ) -> None:
-    """Those of the groups that are held back, but not since they are paused, have their next turns as `_free_held`
+    """Those of the groups that are held back, but for those that are paused, have their next turns as `_free_held`
     says.
     """
     rows = [row for row in session.rows_in("turns", (queue_id, priority), groups) if row[2] > 1]

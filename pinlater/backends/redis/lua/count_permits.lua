@@ -1,4 +1,4 @@
--- How many permits groups have (PermitStore.count_permits).
+-- The numbers of permits that groups have (PermitStore.count_permits).
 -- KEYS     1 ROOT   2 BASE
 -- ARGV     1 queue   then the groups
 -- RETURNS  per group the number, or nothing; nil: no such queue

@@ -69,8 +69,8 @@ local function packed_group_rules(text)
   return packed_rules
 end
 
--- The rules for the groups of a queue (group_rules.py), unless they are those of an earlier one of its name. Groups that
--- are paused no more wait for their turns again.
+-- The rules for the groups of a queue (group_rules.py), unless they are those of an earlier one of its name. All
+-- groups that are held back but those that are paused now wait for their turns again.
 local function take_rules(queue, version, text)
   local _, deleted = parts(call('HGET', root .. ':records', queue))
   local base, now = root .. ':q:' .. queue, tonumber(ARGV[1])

@@ -1,4 +1,4 @@
--- What groups have room for on this shard (PermitStore.put_rooms). The first write removes.
+-- The rooms of groups on this shard (PermitStore.put_rooms). The first write removes.
 -- KEYS     1 ROOT   2 BASE
 -- ARGV     1 queue   2 now   3 the lowest possible priority (the highest number)   then per group: group, jobs, until
 -- RETURNS  the groups that have jobs in line; nil: no such queue
