@@ -69,7 +69,7 @@ class ExtendedEnqueue:
         self._events.ready_at(queue, times_ms, now_ms, "" if ref is None else ref.shard)
         if settings.group_max_pending is not None:
             stored = [job for job, outcome in zip(jobs, outcomes, strict=True) if outcome == _STORED]
-            self._pending.groups.added(queue, jobs_by_group(stored))
+            self._pending.groups.added(queue, due_by_group(stored, now_ms))
         descriptors = [each.descriptor for each in offered]
         if outcomes.count(_STORED) == len(outcomes):
             return EnqueuedJobs(descriptors)
@@ -96,9 +96,11 @@ class ExtendedEnqueue:
                     self._metrics.add(amount, "jobs_deduplicated", queue, word)
 
 
-def jobs_by_group(jobs: Sequence[ExtendedJob]) -> Counter[str]:
-    """How many of the jobs have each group; those without one are left out."""
-    return Counter([job.group for job in jobs if job.group])
+def due_by_group(jobs: Sequence[ExtendedJob], now_ms: int) -> Counter[str]:
+    """How many of the jobs that are due have each group; those without one are left out."""
+    return Counter(
+        [job.group for job in jobs if job.group and (job.run_after_ms is None or job.run_after_ms <= now_ms)]
+    )
 
 
 def _raise_refusals(jobs: Sequence[ExtendedJob], offered: Sequence[Offered]) -> None:

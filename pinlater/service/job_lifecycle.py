@@ -45,7 +45,7 @@ from pinlater.model import (
 from pinlater.service.connection_claims import ConnectionClaims
 from pinlater.service.descriptors import with_result_too_large
 from pinlater.service.end_waits import EndWaits
-from pinlater.service.extended_enqueue import ExtendedEnqueue, jobs_by_group
+from pinlater.service.extended_enqueue import ExtendedEnqueue, due_by_group
 from pinlater.service.heartbeats import ClaimHeartbeats
 from pinlater.service.longpoll import LongPolls
 from pinlater.service.overflow_calls import NamesOverflow, OverflowCalls
@@ -132,7 +132,8 @@ class JobLifecycle:
             ):
                 extended = extended_jobs(checked, self._validator.max_claim_timeout_ms)
                 if settings.group_max_pending is not None:
-                    self._pending.groups.check(queue, jobs_by_group(extended), settings.group_max_pending)
+                    due = due_by_group(extended, now_ms)
+                    self._pending.groups.check(queue, due, settings.group_max_pending)
             if settings.draining:
                 raise EnqueueRejected(f"queue {queue!r} is draining: it takes no new jobs", reason="QUEUE_DRAINING")
             if max_pending is not None:

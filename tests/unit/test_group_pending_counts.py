@@ -29,6 +29,16 @@ async def test_a_full_group_refuses_what_passes_its_bound_and_others_go_on() -> 
         await at.service.enqueue("mail", jobs("", 100))
 
 
+async def test_jobs_that_were_put_off_do_not_count() -> None:
+    async with stand(2) as at:
+        await change(at, group_max_pending="5")
+        later_ms = at.clock.now_ms() + 60_000
+        await at.service.enqueue("mail", [ExtendedJob(b"x", group="acme", run_after_ms=later_ms)] * 6)
+        await at.service.enqueue("mail", jobs("acme", 5))
+        with pytest.raises(EnqueueRejected, match="about 5 jobs that wait"):
+            await at.service.enqueue("mail", jobs("acme", 1))
+
+
 async def test_what_left_its_group_is_known_by_counting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_pending_counts, "BUSY_SHARE", 1.0)
     async with stand(2) as at:
