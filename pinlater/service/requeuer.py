@@ -41,17 +41,17 @@ class Requeuer:
 
     async def requeue(self, jobs: Sequence[DequeuedJob]) -> None:
         """Jobs whose caller can no longer be answered."""
-        groups: dict[tuple[str, str], list[DequeuedJob]] = {}
+        groups: dict[tuple[str, str], list[tuple[int, DequeuedJob]]] = {}
         for job in jobs:
             ref = parse_descriptor(job.descriptor)
             if ref is not None and job.claim_descriptor:
-                groups.setdefault((ref.queue, ref.shard), []).append(job)
+                groups.setdefault((ref.queue, ref.shard), []).append((ref.id, job))
         for (queue, shard_id), claimed in groups.items():
-            back = await self._router.requeue(queue, shard_id, claimed, self._clock.now_ms())
+            some = [job for _, job in claimed]
+            back = await self._router.requeue(queue, shard_id, some, self._clock.now_ms())
             self._metrics.add(back, "jobs_given_back", queue)
             self._limits.refund_tokens(queue, back)
-            refs = [parse_descriptor(job.descriptor) for job in claimed]
-            self._limits.groups.may_have_ended(queue, shard_id, [ref.id for ref in refs if ref is not None])
+            self._limits.groups.may_have_ended(queue, shard_id, [job_id for job_id, _ in claimed])
             self._events.ready(queue, back, (), shard_id)
 
     async def requeue_undelivered(self, jobs: Sequence[Unreceived]) -> None:
