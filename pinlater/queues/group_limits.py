@@ -37,7 +37,7 @@ from pinlater.errors import PinLaterError, QueueNotFound
 from pinlater.model import DequeuedJob, JobState, parse_descriptor
 from pinlater.queues.directory import QueueDirectory
 from pinlater.queues.group_rules_book import GroupLimit
-from pinlater.shards.handle import ShardHandle, ask_all
+from pinlater.shards.handle import ShardHandle
 from pinlater.shards.rendezvous import rendezvous_pick
 from pinlater.shards.router import Router
 
@@ -366,20 +366,15 @@ class GroupLimits:
         member = self._members.by_id(shard_id)
         if member is None:
             return ()
-        (outcome,) = await ask_all(
-            [member],
-            lambda shard: shard.lookup(
-                queue, [JobKey(key.priority, key.id) for key in keys], with_body=False, max_bytes=0
-            ),
-        )
-        if isinstance(outcome, QueueNotFound):
+        jobs = [JobKey(key.priority, key.id) for key in keys]
+        try:
+            found = await member.shard.lookup(queue, jobs, with_body=False, max_bytes=0)
+        except QueueNotFound:
             return keys
-        if isinstance(outcome, PinLaterError):
+        except PinLaterError:
             return ()
         return [
-            key
-            for key, info in zip(keys, outcome, strict=True)
-            if info is None or info.state is not JobState.IN_PROGRESS
+            key for key, info in zip(keys, found, strict=True) if info is None or info.state is not JobState.IN_PROGRESS
         ]
 
     # -- the home ------------------------------------------------------------------------------------------------------
