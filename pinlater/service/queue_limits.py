@@ -28,8 +28,9 @@ from pinlater.schedule import utc_text
 from pinlater.service.descriptors import ClaimTokens
 from pinlater.shards.router import Router
 
-_FURTHER_CLAIMS = 5
-"""The most claims for one answer. Behind one whose jobs are refused the next finds others, since their groups are held.
+_MOST_CLAIMS = 5
+"""The most claims for one answer, the first among them. Where jobs of one are refused, the next claim passes over their
+groups and finds others.
 """
 
 
@@ -178,7 +179,7 @@ class QueueLimits:
         wanted = [replace(request, most_of_group=most) for request in requests]
         jobs: list[list[DequeuedJob]] = [[] for _ in requests]
         places: Sequence[int] = range(len(requests))
-        for _ in range(_FURTHER_CLAIMS):
+        for _ in range(_MOST_CLAIMS):
             try:
                 found = await self._router.claim(
                     queue, wanted, self._clock.now_ms(), coverage=coverage, enforce_quota=enforce_quota
