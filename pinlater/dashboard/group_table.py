@@ -55,7 +55,7 @@ def _row(view: GroupView) -> GroupRow:
     if pause["until"] == "none":
         pause["until"] = ""
     weight = view.settings["weight"]
-    limits = {key: view.settings[key] for key in _LIMITS if key in view.settings}
+    own = {key: each.value for key, each in view.settings.items() if key in _LIMITS and each.source == "group"}
     concurrency, rate = (values.get(key, "none").removesuffix("none") for key in _LIMITS)
     return GroupRow(
         view.name,
@@ -66,7 +66,7 @@ def _row(view: GroupView) -> GroupRow:
         weight.source,
         concurrency,
         rate,
-        {key: limits[key].value if key in limits and limits[key].source == "group" else "" for key in _LIMITS},
+        {key: own.get(key, "") for key in _LIMITS},
         values["paused"] == "true",
         pause,
     )
