@@ -247,6 +247,7 @@ class QueueLimits:
         if ref is not None:
             back = await self._router.requeue(probe.queue, ref.shard, [job], self._clock.now_ms())
             self.refund_tokens(probe.queue, back)
+            self.groups.may_have_ended(probe.queue, ref.shard, [ref.id])
         return False
 
     async def claim_listed(

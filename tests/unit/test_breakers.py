@@ -10,7 +10,7 @@ import pytest
 from pinlater.backends.base import ClaimRequest, ConfigEntry, JobKey
 from pinlater.errors import BreakersNotYet, DequeueRateLimited, ShardConnectionFailed
 from pinlater.metrics import Metrics
-from pinlater.model import Ack, ClaimOutcome, Job, RequestContext, parse_descriptor
+from pinlater.model import Ack, ClaimOutcome, ExtendedJob, Job, RequestContext, parse_descriptor
 from pinlater.queues.breaker_probes import GONE_MS
 from pinlater.queues.breaker_record import BREAKER_PREFIX, TAKEN_MS, read_open_breaker
 from pinlater.queues.breakers import Breakers
@@ -213,6 +213,28 @@ async def test_a_job_that_is_named_may_be_the_one_that_is_tried() -> None:
         await at.service.ack("mail", [Ack(f"mail:s{ref.shard}:p1:{ref.id}", claim_descriptor="claim")], [])
         await look(at)
         assert not is_open(at)
+
+
+async def test_a_job_that_may_not_be_the_probe_gives_the_permit_of_its_group_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with stand() as at:
+        await opened(at)
+        await set_queue(at, set={"group_concurrency": "1"})
+        ref = parse_descriptor((await at.service.enqueue("mail", [ExtendedJob(b"", group="acme")]))[0])
+        assert ref is not None
+        await look(at, PROBE_EVERY_MS)
+        limits = at.service.limits
+
+        async def is_taken_by_another(*_: object) -> bool:
+            return False
+
+        monkeypatch.setattr(limits.probes, "hand_out", is_taken_by_another)
+        request = ClaimRequest("host:1:1:1:me", 1, (1, 2, 3), 60_000, 1_000_000)
+        outcome, _ = await limits.claim_listed("mail", ref.shard, JobKey(ref.priority, ref.id), request)
+        assert outcome is ClaimOutcome.LIMITED
+        await limits.drain()
+        assert await limits.groups.running("mail", ["acme"]) == {"acme": 0}
 
 
 @pytest.mark.parametrize("lose", [True, False])
