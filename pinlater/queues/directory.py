@@ -321,6 +321,11 @@ class QueueDirectory:
             record = None
         return set() if record is None else set(record.members).union(*record.before)
 
+    def is_given_up(self, shard_id: str) -> bool:
+        """Whether an operator has given this shard up."""
+        entry = self.entries.latest.get(SHARD_PREFIX + shard_id)
+        return entry is not None and is_given_up(entry)
+
     def given_up_shards(self) -> set[str]:
         """The ids of the shards that an operator has given up."""
         prefix = len(SHARD_PREFIX)

@@ -1,8 +1,8 @@
 """The limits of groups, as one process keeps to them; permit_store.py says how they are counted.
 
 Each queue whose groups have limits has a home, the shard where its permits are, named in the configuration entry of its
-groups' rules. It stays where it is while other shards come and go. Where it is configured no more, another one takes
-its place: at once if it was given up, else after a while. The claims that are alive by then are counted no more.
+groups' rules. It stays where it is while other shards come and go. Where it is given up, another one takes its place;
+so it is, after a while, where it is configured no more. The claims that are alive by then are counted no more.
 
 A claim is admitted behind the store's answer: jobs that get permits go on to the caller, the others back to their
 queue, whose shard has no room for their group then. What ends a claim tells the home (`acked`, `may_have_ended`), and
@@ -384,7 +384,8 @@ class GroupLimits:
         shard_id = self._queues.group_rules.home(queue)
         if shard_id and not self._is_gone(shard_id):
             return self._members.by_id(shard_id)
-        able = [each.shard.shard_id for each in self._members.all if each.shard.has_groups]
+        with_groups = [each.shard.shard_id for each in self._members.all if each.shard.has_groups]
+        able = [each for each in with_groups if not self._queues.is_given_up(each)]
         picked = None if self._members.has_unknown_ids() else rendezvous_pick(queue, able)
         if picked is None:
             return None
@@ -396,12 +397,12 @@ class GroupLimits:
         return self._members.by_id(self._queues.group_rules.home(queue))
 
     def _is_gone(self, shard_id: str) -> bool:
-        """Whether a shard that is not configured was given up, or has been missing for a while."""
+        """Whether a shard was given up, or is configured no more and has been missing for a while."""
+        if self._queues.is_given_up(shard_id):
+            return True
         if self._members.by_id(shard_id) is not None:
             self._missing_since.pop(shard_id, None)
             return False
-        if shard_id in self._queues.given_up_shards():
-            return True
         if self._members.has_unknown_ids():  # it may be one of these
             return False
         now_ms = self._clock.now_ms()

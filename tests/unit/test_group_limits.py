@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from pinlater.backends.permit_store import PermitKey, PermitRequest
-from pinlater.model import ExtendedJob
+from pinlater.model import ExtendedJob, RequestContext
 from pinlater.queues.group_limits import CHECK_AGAIN_MS, CHECK_MS, FORGET_MS
 from pinlater.service import ServiceSettings
 from pinlater.shards.handle import ShardHandle
@@ -25,6 +25,9 @@ async def home_of(at: Stand) -> ShardHandle:
     home = at.members.by_id(at.service.queues.group_rules.home("mail"))
     assert home is not None
     return home
+
+
+OPERATOR = RequestContext("me", "", is_granted=True)
 
 
 def everything(_shard_id: str) -> bool:
@@ -104,3 +107,33 @@ async def test_who_waits_gets_a_job_that_nobody_took_at_once() -> None:
         await at.service.limits.groups.give_back("mail", jobs)
         (again,) = await asyncio.wait_for(waiting, 5)
         assert again.descriptor == jobs[0].descriptor
+
+
+async def test_a_home_that_is_given_up_is_replaced_and_claims_there_count_no_more() -> None:
+    async with stand(2) as at:
+        home, limits = await home_of(at), at.service.limits.groups
+        await change(at, group_concurrency="12")
+        for job in jobs("acme", 12):
+            await at.service.enqueue("mail", [job])
+        handed_out = await at.dequeue(12)
+        shard_id = home.shard.shard_id
+        await at.service.update_shard(shard_id, "", dequeue_only=True, give_up=True, context=OPERATOR)
+        assert await limits.running("mail", ["acme"]) == {"acme": 0}
+        assert at.service.queues.group_rules.home("mail") not in ("", shard_id)
+        assert any(f":s{shard_id}:" in job.descriptor for job in handed_out)
+
+
+async def test_claims_of_a_shard_that_is_given_up_count_no_more() -> None:
+    async with stand(2) as at:
+        home, limits = await home_of(at), at.service.limits.groups
+        await change(at, group_concurrency="12")
+        for job in jobs("acme", 12):
+            await at.service.enqueue("mail", [job])
+        handed_out = await at.dequeue(12)
+        (other,) = [each.shard.shard_id for each in at.members.all if each is not home]
+        there = sum(f":s{other}:" in job.descriptor for job in handed_out)
+        await at.service.update_shard(other, "", dequeue_only=True, give_up=True, context=OPERATOR)
+        at.clock.tick(CHECK_MS)
+        await limits.tick(everything)
+        assert 0 < there < 12
+        assert await limits.running("mail", ["acme"]) == {"acme": 12 - there}
