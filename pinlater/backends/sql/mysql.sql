@@ -1020,8 +1020,10 @@ INSERT INTO pinlater_turns (queue_id, priority, grp, turn, waits) VALUES /*rows*
 ON DUPLICATE KEY UPDATE turn = VALUES(turn), waits = VALUES(waits)
 
 -- name: virtual_times
-SELECT priority, turn, EXISTS (SELECT 1 FROM pinlater_turns held
-    WHERE held.queue_id = times.queue_id AND held.priority = times.priority AND held.waits > 1)
+-- The last of the index: for a range beside columns of the outer row all turns of the priority would be read.
+SELECT priority, turn, COALESCE((SELECT held.waits FROM pinlater_turns held FORCE INDEX (pinlater_turns_order)
+    WHERE held.queue_id = times.queue_id AND held.priority = times.priority
+    ORDER BY held.waits DESC LIMIT 1), 0) > 1
 FROM pinlater_virtual_times times WHERE queue_id = %s AND priority IN %s ORDER BY priority FOR UPDATE
 
 -- name: due_jobs

@@ -1,21 +1,29 @@
-"""Jobs in groups: whole cycles beside those without, how long a job waits beside another group's flood, and limits."""
+"""Jobs in groups: whole cycles beside those without, how long a job waits beside another group's flood, limits, and
+many groups.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import statistics
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import NamedTuple
 
-from pinlater.model import MAX_QUEUES
-from tests.bench.cycle_client import GROUPS
+from pinlater.backends.base import ClaimRequest
+from pinlater.backends.extended import Offer
+from pinlater.model import MAX_QUEUES, ExtendedJob
+from tests.bench.cycle_client import GROUPS, QUEUE
 from tests.bench.figures import AtMost, Figure, OfFloor
+from tests.bench.fill import now_ms
 from tests.bench.measures import keyed
 from tests.bench.measures.pickup import quantile
 from tests.bench.processes import Program, served
 from tests.bench.queues_stand import WITH_PASSWORD
 from tests.bench.run import PERSISTENCE, Run, Stand, stand
+from tests.queues import make_queue
 
 CYCLES = keyed.Case("cycle with groups", "group", "cycle_client")
 CYCLE_STORES = ("redis", "sqlite", "mysql", "postgres")
@@ -28,6 +36,8 @@ LIMITED_SHARDS, SHARDS_OF_A_SERVER = 20, 7
 """A Redis server has fewer places than that."""
 
 LIMITED_JOBS, MOST, RUN_MS, SLOTS = 500, 5, 100, 20
+
+ALIVE, CLAIMS, BATCH = 100_000, 300, 100
 
 
 class _Flooded(NamedTuple):
@@ -71,6 +81,8 @@ def measure(run: Run) -> Iterator[Figure]:
             )
     for name in LIMITED_STORES:
         yield _at_its_maximum(run, name)
+    for name in CYCLE_STORES:
+        yield _many_alive(run, name)
 
 
 def _cycles(run: Run, store: Stand, case: keyed.Case, goal: OfFloor) -> Figure:
@@ -166,3 +178,44 @@ def _at_its_maximum(run: Run, name: str) -> Figure:
         persistence=PERSISTENCE[name],
         notes=f"{MOST} jobs of {RUN_MS} ms at once and never more, {SLOTS} slots",
     )
+
+
+def _many_alive(run: Run, name: str) -> Figure:
+    """Claims of one job each, of a queue whose jobs have as many groups as there are jobs, and of one with few."""
+    few, many = list[float](), list[float]()
+    jobs = run.sizes.jobs(ALIVE)
+    for number in range(run.sizes.rounds):
+        with stand(run, name) as store:
+            few.append(asyncio.run(_claims_ms(store, GROUPS, jobs)))
+            many.append(asyncio.run(_claims_ms(store, jobs, jobs)))
+        run.say(f"  {name}, {jobs:,} groups alive, round {number + 1}: {many[-1] / few[-1]:.2f} times {GROUPS}")
+    return Figure(
+        f"fairness/a claim with {jobs:,} groups alive {name}",
+        "x",
+        [of_many / of_few for of_few, of_many in zip(few, many, strict=True)],
+        [AtMost(1.2)],
+        persistence=PERSISTENCE[name],
+        notes=f"beside {GROUPS} groups with as many jobs in all; a claim takes {statistics.median(few):.2f} and "
+        f"{statistics.median(many):.2f} ms",
+    )
+
+
+async def _claims_ms(store: Stand, groups: int, jobs: int) -> float:
+    """The milliseconds of a claim."""
+    shard = store.shard(store.fresh())
+    await shard.open()
+    try:
+        at_ms = now_ms()
+        await make_queue(shard, QUEUE, at_ms)
+        for start in range(0, jobs, BATCH):
+            named = [f"g{place % groups}" for place in range(start, start + BATCH)]
+            offers = [Offer(ExtendedJob(b"", group=group, run_after_ms=at_ms)) for group in named]
+            await shard.enqueue_extended(QUEUE, offers, at_ms)
+        began_s = time.perf_counter()
+        for number in range(CLAIMS):
+            request = ClaimRequest(f"claim {number}", 1, (1,), 60_000, 1_000)
+            (claimed,) = await shard.claim(QUEUE, [request], at_ms)
+            assert len(claimed) == 1
+        return (time.perf_counter() - began_s) * 1000 / CLAIMS
+    finally:
+        await shard.close()
