@@ -1,6 +1,4 @@
-"""Jobs in groups: whole cycles beside those without, how long a job waits beside another group's flood, limits, and
-many groups.
-"""
+"""Jobs in groups beside those without: whole cycles, waits beside a flood, limits, and many groups."""
 
 from __future__ import annotations
 
