@@ -22,6 +22,9 @@ so beside one job of a group of weight v at most ceil(w / v) jobs of it are hand
 paused group stay in line, and none is handed out; when the pause ends, its turn is beside the others'. Both count from
 the moment when `put_config` took the rule.
 
+A claim may say on how many shards a group has jobs in line (ClaimRequest.spread): then a turn of it costs so many times
+as much, so that what it gets on all of them together goes by its weight.
+
 Groups may be taken off all jobs of a queue (`clear_groups`), step by step. From the first step on until a job with a
 group comes in, no job comes into line: a claim takes those that are in line by turns, and then others of the priority
 by run_after, and the steps put what is in line back among the others. When no job has a group and none is in line, the
@@ -46,7 +49,7 @@ HELD_AT_ONCE = 500
 """Groups that are held back, since they are paused or have no room, which one step holds, frees or counts at most."""
 
 WEIGHED = 1_000
-"""Groups of a priority whose weights `count_ready` adds up: beyond that it goes no further."""
+"""Groups of a priority whose weights `count_ready` adds up, or that `waiting_groups` names: they go no further."""
 
 MOST_COUNTED = 10_000
 """Jobs of a group and a priority, when groups are listed: beyond that a count goes no further."""
@@ -89,6 +92,13 @@ class GroupStore(StorePart):
         """
         return {}
 
+    @operation(reads=True, bulk=True, optional=True)
+    async def waiting_groups(self, queue: str, priorities: Sequence[int]) -> dict[int, dict[str, int]]:
+        """Of each priority the groups that wait for their turns, with their weights: up to WEIGHED, those whose turns
+        are next. Empty where no job of the queue has a group. QueueNotFound.
+        """
+        return {}
+
     @operation(bulk=True, optional=True)
     async def clear_groups(self, queue: str, position: str, limit: int, dry_run: bool) -> ClearedGroups:
         """Take the group off jobs of a queue, in whatever state: one step from a position on, "" for the beginning, in
@@ -98,16 +108,12 @@ class GroupStore(StorePart):
 
 
 class ReadyCounts(list[int]):
-    """What `count_ready` answers where the jobs of a queue have groups: its counts, and of each priority the sum of the
-    weights of groups that have jobs in line.
+    """What `count_ready` answers where the jobs of a queue have groups: its counts, and of each priority `weights`, the
+    sum of the weights of groups that have jobs in line; 0 where due jobs are not in line yet.
     """
 
-    __slots__ = ("_weights",)
+    __slots__ = ("weights",)
 
     def __init__(self, counts: Iterable[int], weights: Sequence[int]) -> None:
         super().__init__(counts)
-        self._weights = weights
-
-    def weight_at(self, level: int) -> int:
-        """That of a priority; at least 1: due jobs may not be in line yet."""
-        return max(1, self._weights[level])
+        self.weights = weights

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import NamedTuple
 
 from pinlater.backends.aged_levels import Level
 from pinlater.model import MAX_TIME_MS, JobState
+
+GroupSpread = Mapping[int, Mapping[str, int]]
+"""By priority and group, on how many shards the group has jobs in line."""
 
 
 class JobKey(NamedTuple):
@@ -85,6 +88,7 @@ class ClaimRequest:
     `most_of_group`: groups of the queue have limits, none has a higher one than this: so many jobs of each at most, and
     no more than it has room for (permit_store.py). 0: none has a limit. Of all requests of a call the highest counts.
     `prefetch`: so many of the `limit`, not all, are fetched ahead; a queue whose jobs have groups does not give these.
+    `spread`: a turn of these groups costs so many times as much; of all requests the first one counts.
     """
 
     claim_descriptor: str
@@ -96,6 +100,7 @@ class ClaimRequest:
     is_default_timeout: bool = False
     most_of_group: int = 0
     prefetch: int = 0
+    spread: GroupSpread | None = None
 
     def without_prefetch(self) -> ClaimRequest:
         return replace(self, limit=self.limit - self.prefetch, prefetch=0) if self.prefetch else self

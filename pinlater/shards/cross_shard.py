@@ -29,6 +29,7 @@ from pinlater.shards.batching import Batcher, BatchLimits, measure_claims
 from pinlater.shards.bulkhead import ShardSlow
 from pinlater.shards.claim_plan import ClaimPlan, Giving, in_their_order, plan_claims
 from pinlater.shards.compensation import Compensator
+from pinlater.shards.group_spreads import GroupSpreads
 from pinlater.shards.handle import ShardHandle, answers
 from pinlater.shards.shard_turns import ShardTurns, have_groups
 
@@ -136,6 +137,7 @@ class CrossShardClaims:
         self._last_looks: OrderedDict[_Key, Look] = OrderedDict()
         self._turns: OrderedDict[_Key, ShardTurns] = OrderedDict()
         """Of queues with groups."""
+        self._spreads = GroupSpreads()
         limits = BatchLimits(max_wait_ms=2 * deadline_ms)  # a count, and the claims that it leads to
         self._batcher: Batcher[_Alike, ClaimRequest, list[DequeuedJob]] = Batcher(
             self._claim,
@@ -256,8 +258,7 @@ class CrossShardClaims:
         ready = answers(outcomes)
         if len(ready) < len(handles):
             return None
-        requests = _as_allowed(requests, ready)
-        giving = self._giving(handles, queue, priorities, ready)
+        requests, giving = self._by_turns(handles, queue, requests, ready)
         plan = plan_claims([counts[:1] for counts in ready], [request.limit for request in requests], giving)
         if not plan.levels:
             return None if any(map(any, ready)) else [[] for _ in requests]
@@ -293,8 +294,7 @@ class CrossShardClaims:
                 for handle, outcome in zip(shuffled, outcomes, strict=True)
                 if not isinstance(outcome, PinLaterError)
             ]
-            allowed = _as_allowed(requests, ready)
-            giving = self._giving(answering, queue, priorities, ready)
+            allowed, giving = self._by_turns(answering, queue, requests, ready)
             plan = plan_claims(ready, [request.limit for request in allowed], giving)
             if look is not None:
                 look.note(shuffled, outcomes, plan, counted)
@@ -314,16 +314,28 @@ class CrossShardClaims:
             return None
         return [[] for _ in requests]
 
-    def _giving(
-        self, handles: Sequence[ShardHandle], queue: str, priorities: Sequence[Level], ready: Sequence[Sequence[int]]
-    ) -> Giving:
-        """In which order these shards give, by their counts."""
+    def _by_turns(
+        self,
+        handles: Sequence[ShardHandle],
+        queue: str,
+        requests: Sequence[ClaimRequest],
+        ready: Sequence[Sequence[int]],
+    ) -> tuple[Sequence[ClaimRequest], Giving]:
+        """In which order these shards give, by their counts. Where the jobs of the queue have groups, requests prefetch
+        nothing, and say on how many shards groups wait.
+        """
         if not have_groups(ready):
-            return in_their_order
+            return requests, in_their_order
+        priorities = requests[0].priorities
         key = queue, tuple(priorities)
         turns = self._turns.get(key) or ShardTurns()
         _keep(self._turns, key, turns)
-        return turns.giving([handle.shard.shard_id for handle in handles], ready)
+        seen = self._spreads.of(handles, queue, priorities)
+        allowed = [
+            replace(request, limit=request.limit - request.prefetch, prefetch=0, spread=seen.spread)
+            for request in requests
+        ]
+        return allowed, turns.giving([handle.shard.shard_id for handle in handles], ready, priorities, seen)
 
     async def _compensate(self, alike: _Alike, claimed: _Claims, now_ms: int) -> None:
         await self._requeue(alike.queue, [job for jobs in claimed for job in jobs], now_ms)
@@ -331,14 +343,10 @@ class CrossShardClaims:
     async def drain(self) -> None:
         """Wait until every dequeue is answered."""
         await self._batcher.drain()
+        await self._spreads.tasks.drain()
 
 
 # -- one round ---------------------------------------------------------------------------------------------------------
-
-
-def _as_allowed(requests: Sequence[ClaimRequest], ready: Sequence[Sequence[int]]) -> Sequence[ClaimRequest]:
-    """Without what they prefetch, where the queue's jobs have groups by these counts."""
-    return [request.without_prefetch() for request in requests] if have_groups(ready) else requests
 
 
 async def _claim_planned(

@@ -2,8 +2,8 @@
 
 On each shard the groups take turns (backends/group_store.py). Over the shards, a job of a group waits for the turns of
 its own shard, so shards take turns too: a shard with three groups of weight 1 gives three jobs in the time in which one
-with one such group gives one. This is stride scheduling (Waldspurger, Weihl 1995), by what this process has claimed; a
-group with jobs on several shards has a share for each of them.
+with one such group gives one. Of a group with jobs on several shards each of them counts a part (group_spreads.py).
+This is stride scheduling (Waldspurger, Weihl 1995), by what this process has claimed.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from heapq import heapify, heappop, heapreplace
 
+from pinlater.backends.aged_levels import Level
 from pinlater.backends.group_store import ReadyCounts
 from pinlater.shards.claim_plan import Giving
+from pinlater.shards.group_spreads import NOTHING_SEEN, SeenSpread
 
 
 class ShardTurns:
@@ -25,16 +27,31 @@ class ShardTurns:
         self._time = 0.0
         self._next_turns: dict[str, float] = {}
 
-    def giving(self, shard_ids: Sequence[str], ready: Sequence[Sequence[int]]) -> Giving:
-        """As a plan takes it, for shards with these counts."""
-        return partial(self._give, shard_ids, ready)
+    def giving(
+        self,
+        shard_ids: Sequence[str],
+        ready: Sequence[Sequence[int]],
+        priorities: Sequence[Level],
+        seen: SeenSpread = NOTHING_SEEN,
+    ) -> Giving:
+        """As a plan takes it, for shards with these counts of these priorities."""
+        return partial(self._give, shard_ids, ready, priorities, seen)
 
     def _give(
-        self, shard_ids: Sequence[str], ready: Sequence[Sequence[int]], level: int, counts: Sequence[int]
+        self,
+        shard_ids: Sequence[str],
+        ready: Sequence[Sequence[int]],
+        priorities: Sequence[Level],
+        seen: SeenSpread,
+        level: int,
+        counts: Sequence[int],
     ) -> Iterator[tuple[int, int]]:
         """One job after the other, of the shard whose turn is the lowest; turns count as far as this is asked."""
         left = list(counts)
-        strides = [1 / each.weight_at(level) if isinstance(each, ReadyCounts) else 1.0 for each in ready]
+        strides = [1.0] * len(ready)
+        for shard, each in enumerate(ready):
+            if isinstance(each, ReadyCounts):
+                strides[shard] = 1 / seen.weight_here(shard_ids[shard], priorities[level], each.weights[level])
         heap: list[tuple[float, int]] = []
         for shard, count in enumerate(counts):
             if count:

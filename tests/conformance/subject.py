@@ -30,6 +30,7 @@ from pinlater.backends.base import (
     StoredState,
     UnrenewedClaim,
 )
+from pinlater.backends.requests import GroupSpread
 from pinlater.model import CancelOutcome, DequeuedJob, Job, JobInfo, JobState, parse_descriptor
 from tests.queues import make_queue
 
@@ -122,10 +123,11 @@ class Subject:
         spare_ms: int = 0,
         most_of_group: int = 0,
         prefetch: int = 0,
+        spread: GroupSpread | None = None,
     ) -> ClaimRequest:
         claim_descriptor = new_claim(source)
         self._timeouts_ms[claim_descriptor] = timeout_ms
-        bounds = (limit, priorities, timeout_ms, max_bytes, spare_ms, False, most_of_group, prefetch)
+        bounds = (limit, priorities, timeout_ms, max_bytes, spare_ms, False, most_of_group, prefetch, spread)
         return ClaimRequest(claim_descriptor, *bounds)
 
     async def claim(self, limit: int = 1, **fields: Any) -> list[DequeuedJob]:

@@ -12,6 +12,7 @@ from pinlater.backends.aged_levels import levels_of
 from pinlater.backends.base import ClaimRequest, ConfigEntry
 from pinlater.backends.group_rules import GROUP_RULES_PREFIX
 from pinlater.backends.group_store import GroupCounts, ReadyCounts
+from pinlater.errors import QueueNotFound
 from pinlater.model import ClaimOutcome, DequeuedJob, JobState, new_version
 from tests.conformance.bindings import BINDINGS
 from tests.conformance.extended_subject import store
@@ -108,7 +109,33 @@ async def test_a_count_adds_up_the_weights_of_groups_that_wait(subject: Subject)
     await grouped(subject, "b", 1, priority=2)
     counts = await subject.shard.count_ready(subject.queue, (1, 2), 100, subject.now_ms)
     assert isinstance(counts, ReadyCounts)
-    assert (counts, counts.weight_at(0), counts.weight_at(1)) == ([8, 1], 1 + 3 + 5 + 5, 3)
+    assert (counts, counts.weights[0], counts.weights[1]) == ([8, 1], 1 + 3 + 5 + 5, 3)
+    waiting = {1: {"a": 1, "b": 3, "c1-": 5, "c2-": 5}, 2: {"b": 3}, 3: {}}
+    assert await subject.shard.waiting_groups(subject.queue, (1, 2, 3)) == waiting
+
+
+async def test_no_group_waits_in_a_queue_without_groups(subject: Subject) -> None:
+    await subject.job(b"plain")
+    assert await subject.shard.waiting_groups(subject.queue, (1, 2)) == {}
+    with pytest.raises(QueueNotFound):
+        await subject.shard.waiting_groups("gone", (1,))
+
+
+@pytest.mark.parametrize("most", [0, 100])
+@pytest.mark.parametrize("limit", [1, 12])
+async def test_turns_of_a_group_on_several_shards_cost_so_many_times_as_much(
+    subject: Subject, limit: int, most: int
+) -> None:
+    await put_rules(subject, {"ü": {"weight": "2"}})
+    for group in ("flood", "ü", "here"):
+        await grouped(subject, group, 60)
+        await grouped(subject, group, 10, priority=2)
+    spread = {1: {"flood": 4, "ü": 2, "away": 3}, 2: {"here": 7}}
+    taken: Counter[str] = Counter()
+    for _ in range(36 // limit):
+        taken += groups_of(await subject.claim(limit, spread=spread, most_of_group=most))
+    assert taken == {"flood": 4, "ü": 16, "here": 16}
+    assert groups_of(await subject.claim(9)) == {"flood": 3, "ü": 4, "here": 2}
 
 
 async def test_a_requeue_gives_back_what_the_turn_cost(subject: Subject) -> None:
@@ -204,7 +231,7 @@ async def test_what_leaves_the_line_of_a_paused_group_does_not_come_back_with_it
     await grouped(subject, "b", 2)
     counts = await subject.shard.count_ready(subject.queue, (1,), 100, subject.now_ms)
     assert isinstance(counts, ReadyCounts)
-    assert counts.weight_at(0) == 1
+    assert counts.weights[0] == 1
     await grouped(subject, "a", 2)
     assert groups_of(await subject.claim(limit=2)) == {"a": 1, "b": 1}
 

@@ -201,11 +201,11 @@ async def test_counts_say_how_many_groups_wait(subject: Subject) -> None:
     ready = await shard.count_ready(queue, (1, 2), 10, now_ms)
     assert isinstance(ready, ReadyCounts)
     assert ready == [10, 0]
-    assert (ready.weight_at(0), ready.weight_at(1)) == (3, 1)
+    assert (ready.weights[0], ready.weights[1]) == (3, 0)
     await subject.claim(limit=58)
     ready = await shard.count_ready(queue, (1, 2), 10, now_ms)
     assert isinstance(ready, ReadyCounts)
-    assert (list(ready), ready.weight_at(0)) == ([2, 0], 2)
+    assert (list(ready), ready.weights[0]) == ([2, 0], 2)
 
 
 async def test_jobs_in_line_are_counted_and_shown_as_pending(subject: Subject) -> None:

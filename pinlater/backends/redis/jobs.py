@@ -289,6 +289,13 @@ class Queries(ScriptCaller):
         counts = zip(groups, found[::2], found[1::2], strict=True)
         return {group: GroupCounts(ready, int(oldest)) for group, ready, oldest in counts if ready}
 
+    async def waiting_groups(self, queue: str, priorities: Sequence[int]) -> dict[int, dict[str, int]]:
+        found = await self._store.call_queue("waiting_groups", queue, [queue, *priorities])
+        return {
+            priority: dict(zip((name.decode() for name in names), weights, strict=True))
+            for priority, (names, weights) in zip(priorities, found, strict=bool(found))
+        }
+
     async def clear_groups(self, queue: str, position: str, limit: int, dry_run: bool) -> ClearedGroups:
         cursor, _, marked_at = (position or "0:").partition(":")
         args: Args = [queue, cursor, marked_at, limit, MAX_PRIORITY, int(dry_run)]

@@ -333,10 +333,11 @@ def claim_args(requests: Sequence[ClaimRequest], now_ms: int) -> Args:
 
 
 def bounds_of(enforce_quota: bool, requests: Sequence[ClaimRequest]) -> Arg:
-    """Whether a claim goes by the queue's quota, and `most_of_group` where that counts (see _claim.lua)."""
-    for request in requests:  # in nearly all calls one, without limits of groups
-        if request.most_of_group:
-            return f"{enforce_quota:d}:{highest_limit(requests)}"
+    """Whether a claim goes by the queue's quota, and `most_of_group` and `spread` where they count (see _claim.lua)."""
+    for request in requests:  # in nearly all calls one, without groups
+        if request.most_of_group or request.spread:
+            most, spread = highest_limit(requests) or "", requests[0].spread
+            return f"{enforce_quota:d}:{most}:{json.dumps(spread, ensure_ascii=False) if spread else ''}"
     return int(enforce_quota)
 
 

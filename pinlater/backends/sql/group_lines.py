@@ -20,6 +20,7 @@ from typing import NamedTuple
 from pinlater.backends.group_rules import GROUP_RULES_PREFIX, NO_GROUP_RULES, GroupRules, read_group_rules
 from pinlater.backends.group_store import ENTERED, HELD_AT_ONCE, MOST_COUNTED, TURN, WEIGHED, GroupCounts
 from pinlater.backends.permit_store import GroupRoom
+from pinlater.backends.requests import GroupSpread
 from pinlater.backends.sql.extensions import split_group
 from pinlater.backends.sql.session import Row, Session, in_slices
 from pinlater.model import MAX_TIME_MS
@@ -54,16 +55,28 @@ class Turns:
     """The jobs of one claim of a queue with groups, by turns. With `looks` it changes and locks nothing.
 
     `candidates` may be asked again for more, or for others than what it was told to pass over; `serve` is told what was
-    handed out. `most`: ClaimRequest.most_of_group.
+    handed out. `most` and `spread` are those of a ClaimRequest.
     """
 
     def __init__(
-        self, session: Session, queue_id: int, rules: GroupRules, *, most: int = 0, looks: bool = False
+        self,
+        session: Session,
+        queue_id: int,
+        rules: GroupRules,
+        *,
+        most: int = 0,
+        spread: GroupSpread | None = None,
+        looks: bool = False,
     ) -> None:
         self._session = session
         self._queue_id = queue_id
         self._rules = rules
         self._most = most
+        self._spread = {
+            (priority, group.encode()): shards
+            for priority, groups in (spread or {}).items()
+            for group, shards in groups.items()
+        }
         self._looks = looks
         self._times: dict[int, float] = {}
         """The virtual time of each priority, locked."""
@@ -139,7 +152,7 @@ class Turns:
     def _pick(self, priority: int, limit: int, now_ms: int) -> list[int]:
         """Up to `limit` jobs of a priority, by the turns of their groups."""
         groups = self._next_groups(priority, limit + len(self._passed_over), now_ms)
-        lines = self._first_in_lines(priority, self._wanted(groups, limit))
+        lines = self._first_in_lines(priority, self._wanted(priority, groups, limit))
         picked: list[int] = []
         places: dict[bytes, int] = {}
         in_hand = self._in_hand[priority] = Counter()
@@ -149,7 +162,7 @@ class Turns:
             turn, group = heap[0]
             if group not in lines:  # the jobs of others ended sooner than was expected
                 unread = [each for each in groups if each[1] not in lines]
-                lines |= self._first_in_lines(priority, self._wanted(unread, limit - len(picked)))
+                lines |= self._first_in_lines(priority, self._wanted(priority, unread, limit - len(picked)))
                 if group not in lines:
                     heappop(heap)
                 continue
@@ -169,7 +182,7 @@ class Turns:
             picked.append(line.jobs[place])
             in_hand[group] += 1
             self._picked[line.jobs[place]] = priority, group, turn
-            heapreplace(heap, (turn + self._stride(group), group))
+            heapreplace(heap, (turn + self._stride(priority, group), group))
         self._lines |= {(priority, group): line for group, line in lines.items()}
         return picked
 
@@ -219,10 +232,12 @@ class Turns:
         of_others = sum(in_hand[group] for other, in_hand in self._in_hand.items() if other != priority)
         return (self._most - self._handed_out[group] if room is None else room.jobs) - of_others
 
-    def _stride(self, group: bytes) -> float:
-        return TURN / self._rules.of(group).weight
+    def _stride(self, priority: int, group: bytes) -> float:
+        return TURN * self._spread.get((priority, group), 1) / self._rules.of(group).weight
 
-    def _wanted(self, groups: Sequence[tuple[float, bytes]], limit: int) -> dict[bytes, tuple[float, int]]:
+    def _wanted(
+        self, priority: int, groups: Sequence[tuple[float, bytes]], limit: int
+    ) -> dict[bytes, tuple[float, int]]:
         """How many jobs each group would have of so many, if no line ended; with its turn. Groups come by turn."""
         wanted: dict[bytes, tuple[float, int]] = {}
         turns = {group: turn for turn, group in groups}
@@ -230,7 +245,7 @@ class Turns:
         for _ in range(limit if heap else 0):
             turn, group = heap[0]
             wanted[group] = turns[group], wanted.get(group, (0.0, 0))[1] + 1
-            heapreplace(heap, (turn + self._stride(group), group))
+            heapreplace(heap, (turn + self._stride(priority, group), group))
         return wanted
 
     def _first_in_lines(self, priority: int, wanted: Mapping[bytes, tuple[float, int]]) -> dict[bytes, _Line]:
@@ -267,7 +282,7 @@ class Turns:
                 waits = int(line.has_more or any(job_id not in ids for job_id in line.jobs))
                 if waits and room is not None and not room.jobs:
                     waits = room.until_ms
-                turns.append((queue_id, priority, group, line.turn + count * self._stride(group), waits))
+                turns.append((queue_id, priority, group, line.turn + count * self._stride(priority, group), waits))
             session.put("put_turns", turns)
             self._move_on(priority, last[priority], 2 * len(ids), may_be_empty=not all(row[4] == 1 for row in turns))
 
@@ -425,16 +440,24 @@ def rules_of(session: Session, queue: str, version: str | None) -> GroupRules:
     return rules
 
 
-def sums_of_weights(session: Session, queue: str, priorities: Sequence[int]) -> dict[int, int]:
-    """The weights of the groups that wait for their turns, up to WEIGHED of them, by priority."""
+def waiting_groups(session: Session, queue: str, priorities: Sequence[int]) -> dict[int, dict[str, int]]:
+    """A statement for each priority."""
     queue_id, version = session.queue_with_groups(queue)
+    if version is None:
+        return {}
     rules = rules_of(session, queue, version)
     return {
-        priority: sum(
-            rules.of(bytes(group)).weight for _, group in session.rows("first_turns", (queue_id, priority, WEIGHED))
-        )
+        priority: {
+            bytes(group).decode(): rules.of(bytes(group)).weight
+            for _, group in session.rows("first_turns", (queue_id, priority, WEIGHED))
+        }
         for priority in priorities
     }
+
+
+def sums_of_weights(session: Session, queue: str, priorities: Sequence[int]) -> dict[int, int]:
+    """The weights of the groups that wait for their turns, up to WEIGHED of them, by priority."""
+    return {priority: sum(groups.values()) for priority, groups in waiting_groups(session, queue, priorities).items()}
 
 
 def take_rules(session: Session, queue: str, now_ms: int) -> None:

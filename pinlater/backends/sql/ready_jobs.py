@@ -207,7 +207,8 @@ def claim(
     if rules_version is not None:
         requests = [request.without_prefetch() for request in requests]
         most = highest_limit(requests)
-        turns = Turns(session, queue_id, rules_of(session, queue, rules_version), most=most)
+        rules = rules_of(session, queue, rules_version)
+        turns = Turns(session, queue_id, rules, most=most, spread=requests[0].spread)
     for group in _alike(requests):
         batches = _batches(session, queue_id, group, now_ms, room, turns)
         if turns is not None:

@@ -243,6 +243,7 @@ class SqlShard(Shard, ABC):
 
     list_groups = _reads(group_lines.list_groups)
     count_groups = _reads(group_lines.count_groups)
+    waiting_groups = _reads(group_lines.waiting_groups)
     clear_groups = _writes(cleared_groups.clear_groups)
     take_permits = _writes(group_permits.take_permits)
     end_permits = _writes(group_permits.end_permits)

@@ -2,7 +2,8 @@
 
 Whoever waits in line has its turn at the virtual time, or one behind it (pinlater/backends/group_store.py). So while a
 group has a job in line, each other group has at most as many hand-outs as this one, and AHEAD more; and one less where
-the group comes for the first time.
+the group comes for the first time. In a queue with jobs on several shards it is so many times as much: a turn of a
+group on all of them costs so many times what one of a group on one shard does (pinlater/shards/group_spreads.py).
 
 Only what is certain counts against the shard, and what is uncertain counts for it:
 
@@ -144,7 +145,7 @@ class _Group:
 class _Line:
     """One priority of a queue on a shard."""
 
-    def __init__(self, made_ms: float, given_back: int) -> None:
+    def __init__(self, made_ms: float, given_back: int, shards: set[str]) -> None:
         self.groups: dict[str, _Group] = {}
         self.later: list[_LaterJob] = []
         self.served: set[str] = set()
@@ -159,6 +160,9 @@ class _Line:
         self.returnable: dict[str, tuple[str, OpenCall, str | None]] = {}
         """By job: a claim that may be given back with the turn, its hand-out and its group."""
 
+        self._shards = shards
+        """Those of the queue that have had jobs."""
+
         self._given_back = given_back
         """Turns that may have been given back, and not made up for yet."""
 
@@ -172,6 +176,11 @@ class _Line:
     def credit(self) -> int:
         """How many turns more any group may have, since turns may have gone back."""
         return self._given_back + len(self.returnable)
+
+    @property
+    def highest_cost(self) -> int:
+        """Of a turn, beside that of a group on one shard."""
+        return len(self._shards)
 
     def may_have_given_back(self, at_ms: float) -> None:
         self._given_back += 1
@@ -193,7 +202,7 @@ class _Line:
             return
         self._since.update(counts)
         self._until_ms = max(self._until_ms, call.end_ms)
-        if any(self._since[group] >= self.credit + AHEAD for group in counts):
+        if any(self._since[group] >= self.credit + AHEAD * self.highest_cost for group in counts):
             self.is_past_others = True
             self._given_back = 0
             self._since.clear()
@@ -207,6 +216,9 @@ class GroupTurns:
         self._judge = judge
         self._lines: dict[str, _Line] = {}
         """By the descriptor without its id, of queues with groups."""
+
+        self._shards: defaultdict[str, set[str]] = defaultdict(set)
+        """By queue, those that have had jobs of it."""
 
         self._crowded_ms: dict[str, float] = {}
         """When more jobs than a FEW lived in a queue last."""
@@ -277,7 +289,9 @@ class GroupTurns:
         if found is None:
             jobs = self._judge.live_jobs(queue_in(descriptor))
             touched = sum(each.touched_ms < inf and _line_of(each.descriptor) == name for each in jobs)
-            found = self._lines[name] = _Line(self._judge.now_ms, touched)
+            queue, shard, _ = name.split(":")
+            self._shards[queue].add(shard)
+            found = self._lines[name] = _Line(self._judge.now_ms, touched, self._shards[queue])
         return found
 
     def _note_crowd(self, queue: str, at_ms: float) -> None:
@@ -361,7 +375,7 @@ class GroupTurns:
             run.calls.append((call, count))
             run.until_ms = max(run.until_ms, call.end_ms)
             own = known.turns_by(run.until_ms) - run.own
-            if run.count > _most(own, run.ahead) + line.credit:
+            if run.count > line.highest_cost * _most(own, run.ahead) + line.credit:
                 self._broken(group, own, other, run, head)
                 known.runs.clear()
                 return
@@ -375,7 +389,9 @@ class GroupTurns:
         if own is None:
             return run
         ahead = AHEAD - 1 if known.is_new and not known.turns_by(call.end_ms) else AHEAD
-        if run is None or (call.begin_ms >= run.begin_ms and own - ahead >= run.count + run.own - run.ahead):
+        if run is None or (
+            call.begin_ms >= run.begin_ms and line.highest_cost * (own - ahead - run.own + run.ahead) >= run.count
+        ):
             run = known.runs[other] = _Run(call.begin_ms, own, ahead)
         return run
 

@@ -2,8 +2,8 @@
 -- ARGV has from `at` on, packed, one per request: limit, prefetch (so many of the limit, which a queue with groups does
 -- not give), max_bytes, claimed_at, time-out, 1 where a job's own time-out counts before that, else 0, number of bytes of
 -- the levels, the levels, descriptor. The levels are priorities of a byte each, or those of a queue whose jobs age
--- (_aging.lua). `bounds`: 1 for no more than the queue's quota leaves, else 0; where groups have limits a colon and
--- ClaimRequest.most_of_group follow.
+-- (_aging.lua). `bounds`: 1 for no more than the queue's quota leaves, else 0; a colon follows where groups have limits,
+-- or turns that cost more, then ClaimRequest.most_of_group, where that counts, and after another colon its `spread`.
 -- Returns per request {ids, run_afters with commas between, values, changed or '', expiries of their own, groups}: changed
 -- is empty where all are '', expiries (place from 0 and time in turn) where there are none; groups are there only with limits.
 -- BOUND    limits and max_bytes; no request is looked at once the bodies come to SLICE_BYTES: the answer is shorter then
@@ -28,13 +28,17 @@ local function eligible(pending, page, latest)
 end
 
 local function claim(root, base, queue, now, bounds, at, queue_entry)
-  local call, most = redis.call, #bounds > 1 and tonumber(sub(bounds, 3)) or nil
+  local call, most, spread = redis.call, nil, nil
+  if #bounds > 1 then
+    most, spread = string.match(bounds, '^.:(%d*):?(.*)')
+    most, spread = tonumber(most), spread ~= '' and spread or nil
+  end
   local given, earliest = 0, nil
   local jobs_key, changed_key = base .. ':jobs', base .. ':changed'
   local claims_key, expiry_key = base .. ':claims', base .. ':expiry'
   -- What this script adds there belongs to jobs that it has handed out, so it need not look again.
   local any_changed = call('EXISTS', changed_key) == 1
-  local lines, entered = string.sub(queue_entry, -1) == '$GROUPS_MARK' and lines_of(base, most), {}
+  local lines, entered = string.sub(queue_entry, -1) == '$GROUPS_MARK' and lines_of(base, most, spread), {}
   local is_clearing = lines and string.sub(queue_entry, -2, -2) == '$CLEARING_MARK'
   local any_extra = call('EXISTS', base .. ':extra') == 1
   if any_extra and not sweep(base, now, SWEPT) then

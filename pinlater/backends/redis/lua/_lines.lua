@@ -10,8 +10,8 @@
 -- The entry of a queue with groups in ROOT:queues ends with $GROUPS_MARK, and with $CLEARING_MARK$GROUPS_MARK from a step
 -- of clear_groups.lua on until a job with a group comes in; meanwhile no job comes into line.
 -- The functions are made only where a queue has groups: to make a function costs every call. `most` of a claim:
--- ClaimRequest.most_of_group; nil where that is 0.
-local function lines_of(base, most)
+-- ClaimRequest.most_of_group; nil where that is 0. `spread`: ClaimRequest.spread in JSON, or nil.
+local function lines_of(base, most, spread)
   local call, L = redis.call, {}
   local ENTERED, HELD_AT_ONCE = $ENTERED, $HELD_AT_ONCE
 
@@ -59,12 +59,20 @@ local function lines_of(base, most)
     end
   end
 
-  -- The weights of the groups of a priority that wait for their turns, up to WEIGHED of them, in one sum.
+  -- The groups of a priority that wait for their turns, up to WEIGHED of them, and their weights.
+  function L.waiting(priority)
+    local names, weights = call('ZRANGE', base .. ':turns:' .. priority, 0, $WEIGHED - 1), {}
+    local texts = call('EXISTS', base .. ':rules') == 1 and read('HMGET', base .. ':rules', names)
+    for i, name in ipairs(names) do weights[i] = texts and rule(name, texts[i]) or 1 end
+    return names, weights
+  end
+
+  -- The sum of these weights.
   function L.weights(priority)
-    local turns, rules_key = base .. ':turns:' .. priority, base .. ':rules'
-    if call('EXISTS', rules_key) == 0 then return call('ZCARD', turns) end
-    local names, sum = call('ZRANGE', turns, 0, $WEIGHED - 1), 0
-    for i, text in ipairs(read('HMGET', rules_key, names)) do sum = sum + rule(names[i], text) end
+    if call('EXISTS', base .. ':rules') == 0 then return call('ZCARD', base .. ':turns:' .. priority) end
+    local _, weights = L.waiting(priority)
+    local sum = 0
+    for _, weight in ipairs(weights) do sum = sum + weight end
     return sum
   end
 
@@ -173,6 +181,13 @@ local function lines_of(base, most)
     call('ZADD', base .. ':held:' .. priority, string.format('%.0f', until_ms), group)
   end
 
+  -- How many times as much as on one shard a turn of a group costs.
+  spread = spread and cjson.decode(spread)
+  local function shards_of(priority, group)
+    local shards = spread and spread[tostring(priority)]
+    return shards and shards[group] or 1
+  end
+
   -- The first groups of a priority that may run, by turn. Those that are paused, or have no room, are held back from now
   -- on, but where `looks` forbids to write. The first write removes.
   local function next_groups(priority, page, now, looks)
@@ -200,7 +215,7 @@ local function lines_of(base, most)
         if until_ms > now then
           barred[#barred + 1] = {group, turn, until_ms}
         elseif room.left > 0 and #waiting < page then
-          local one = {group = group, turn = turn, place = i, room = room, taken = 0, members = {}, stride = 1 / weight}
+          local one = {group = group, turn = turn, place = i, room = room, taken = 0, members = {}, stride = shards_of(priority, group) / weight}
           waiting[#waiting + 1] = one
         end
       end
