@@ -122,7 +122,9 @@ class QueueLimits:
         """As `claim`, after a count of what is ready: an empty queue costs no token."""
         if settings.paused and (throttle := self._held_by_breaker(queue, settings)) is not None:
             return Claimed([[]], throttle)
-        ready = await self._router.count_ready(queue, request.priorities, request.limit, self._clock.now_ms())
+        ready = request.limit
+        if counts_jobs(settings):
+            ready = await self._router.count_ready(queue, request.priorities, request.limit, self._clock.now_ms())
         return await self.claim(queue, settings, ready, (request,), coverage=coverage)
 
     async def claim(
@@ -320,6 +322,13 @@ def is_limited(settings: QueueSettings) -> bool:
         or settings.paused
         or settings.limits_groups
     )
+
+
+def counts_jobs(settings: QueueSettings) -> bool:
+    """Whether a limit counts the jobs of the whole queue, which are then counted before a claim: it asks for no more
+    than what is ready. Limits of groups take permits behind a claim.
+    """
+    return settings.max_jobs_per_second is not None or settings.max_in_progress is not None or settings.paused
 
 
 def _left(request: ClaimRequest, jobs: Sequence[DequeuedJob]) -> tuple[int, int]:

@@ -57,6 +57,7 @@ class KnownQueue:
         "changes",
         "due_passed",
         "events",
+        "is_exhausted",
         "is_full",
         "is_stale",
         "look_s",
@@ -77,6 +78,8 @@ class KnownQueue:
         """An event came since the poll that is under way, or the last one, began."""
         self.is_full = False
         """There were more jobs than the last caller could take, as far as it is known."""
+        self.is_exhausted = False
+        """The last claim asked all shards, and found less than those who wait could take."""
         self.due_passed = False
         """A delayed job's time has come: when the next one's will, is not known."""
         self.throttle: Throttle | None = None
@@ -221,7 +224,7 @@ class KnownQueue:
 
     def begin_claim(self) -> None:
         """The claim takes what was expected."""
-        self.ready_estimate, self._empty_at = 0, -1
+        self.ready_estimate, self._empty_at, self.is_exhausted = 0, -1, False
 
     def take_candidates(self) -> Candidates:
         """The shards to ask now. They count as empty from then on, until `give_back` returns them."""

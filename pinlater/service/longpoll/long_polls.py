@@ -25,7 +25,7 @@ from pinlater.service.longpoll.poller_state import Outlook, PollerState
 from pinlater.service.longpoll.shared_waiter import SetAside, SharedWaiter
 from pinlater.service.longpoll.subscriptions import Subscriptions
 from pinlater.service.longpoll.wait_queue import Ticket, Waiter, fresh
-from pinlater.service.queue_limits import Throttle, is_limited
+from pinlater.service.queue_limits import Throttle, counts_jobs, is_limited
 from pinlater.service.requeuer import Requeuer
 from pinlater.service.service_context import ServiceContext
 from pinlater.shared_pool import SharedPool
@@ -158,7 +158,8 @@ class LongPolls:
 
     def capacity_freed(self, queue: str) -> None:
         """Fewer jobs are in progress than before."""
-        if self._limits.of(queue) is None:
+        settings = self._limits.of(queue)
+        if settings is None or not counts_jobs(settings):
             return
         self._wakeups += 1
         poller = self._pollers.get(queue)

@@ -24,6 +24,7 @@ from pinlater.service.longpoll.poller_context import PollerContext
 from pinlater.service.longpoll.poller_state import Outlook, PollerState
 from pinlater.service.longpoll.shared_waiter import SharedWaiter
 from pinlater.service.longpoll.wait_queue import Waiter, WaitQueue, fresh
+from pinlater.service.queue_limits import counts_jobs
 
 _log = structlog.get_logger("pinlater.service")
 
@@ -476,9 +477,9 @@ class QueuePoller:
         return min(max(settings.poll_min_ms, self.known.pause_ms * 2), slowest_ms)
 
     async def _claim_limited(self, batch: list[Waiter], settings: QueueSettings) -> list[list[DequeuedJob]]:
-        """Always counts first: tokens are asked for no more than what is ready, and whether anything is, is what
-        waiters are told whose time is over. Nobody reports capacity that is freed elsewhere, so it polls at the pace
-        of those.
+        """Counts first, where a limit is of all jobs: tokens are asked for no more than what is ready, and whether
+        anything is, is what waiters are told whose time is over. Nobody reports capacity that is freed elsewhere, so it
+        polls at the pace of those.
         """
         context, waiters, known = self._context, self.waiters, self.known
         if known.ready_estimate <= 0:
@@ -490,7 +491,9 @@ class QueuePoller:
         known.begin_claim()
         known.forget_shards()
         wanted = min(_READY_LIMIT, sum([waiter.request.limit for waiter in waiters.waiters()]))
-        ready = await context.router.count_ready(self.queue, waiters.priorities, wanted, context.clock.now_ms())
+        ready = wanted
+        if counts_jobs(settings):
+            ready = await context.router.count_ready(self.queue, waiters.priorities, wanted, context.clock.now_ms())
         known.pause_ms = self._slower_ms()
         batch += waiters.first_for(ready)
         requests = []
@@ -499,6 +502,7 @@ class QueuePoller:
             requests.append(waiter.claim_for(self.queue) if waiter.is_shared else waiter.request)
         claimed = await context.limits.claim(self.queue, settings, ready, requests)
         known.throttle_by(claimed.throttle, context.settings.poll_min_ms)
+        known.is_exhausted = not counts_jobs(settings) and sum(map(len, claimed.jobs)) < wanted
         if claimed.throttle is not None:
             self._count_throttled(claimed.throttle.reason, batch, claimed.jobs)
         return claimed.jobs
@@ -541,7 +545,7 @@ class QueuePoller:
             may_expect = bool(self.waiters.entries) and not known.due_passed
             if may_expect and all_notify(self._context, self.queue) and known.expect_left():
                 return
-        if served or known.due_passed:
+        if (served and not known.is_exhausted) or known.due_passed:
             known.pause_ms = 0 if self.waiters.entries else self._context.settings.poll_min_ms
 
     # -- what nobody foresaw -----------------------------------------------------------------------------------------
