@@ -38,6 +38,7 @@ from pinlater.bodies.body_engine import Bodies, StoreInvalid
 from pinlater.cluster.blocked_chains import EVERY_MS as CHAINS_MS
 from pinlater.cluster.blocked_chains import BlockedChains
 from pinlater.cluster.clocks import ClusterClock
+from pinlater.cluster.group_gauges import GAUGES_MS, GroupGauges
 from pinlater.cluster.lease import BOTH_PASSES, FLOW_RETRIES, ServerName
 from pinlater.cluster.membership import Membership
 from pinlater.cluster.stats import StatsCollector
@@ -65,6 +66,7 @@ from pinlater.queues.breakers import BREAKERS_MS, Breakers
 from pinlater.queues.cluster_limits import PendingCounts
 from pinlater.queues.directory import QueueDirectory
 from pinlater.queues.file import QueueFile
+from pinlater.queues.group_hand_outs import PUBLISH_MS as HAND_OUTS_MS
 from pinlater.queues.group_limits import TICK_MS
 from pinlater.queues.quota_balancer import QuotaBalancer
 from pinlater.redaction import SECRETS
@@ -140,7 +142,7 @@ class ServerProcess:
         self._periodic = Periodic(beat=beat)
         server, started_ms = name_of_server(folder), clock.now_ms()
         me = ServerName(server, str(os.getpid()), config.advertise or address, started_ms)
-        priorities = tuple(range(1, config.priorities + 1))
+        self._priorities = priorities = tuple(range(1, config.priorities + 1))
 
         # the shards, and the queues on them
         settings = settings_map.service_settings(config)
@@ -378,6 +380,16 @@ class ServerProcess:
             limits=self.service.limits,
             breakers=self.service.breakers,
             stats=self._stats,
+            group_gauges=GroupGauges(
+                self._members,
+                self._queues,
+                self.service.limits.groups,
+                self.service.limits.hand_outs,
+                self._stats,
+                self.clock,
+                self.metrics,
+                self._priorities,
+            ),
             blocked_chains=self._blocked_chains,
         )
         every = self._periodic.every
@@ -448,6 +460,7 @@ def keep_up(
     limits: QueueLimits,
     breakers: Breakers,
     stats: StatsCollector,
+    group_gauges: GroupGauges,
     blocked_chains: BlockedChains,
 ) -> None:
     """What every server process does to keep up with its cluster."""
@@ -472,10 +485,12 @@ def keep_up(
     run_while_needed("")
     every(POLL_MS, "queues", queues.poll)
     every(POLL_MS, "pending", pending.poll, rests=lambda: not (queues.bounded() or queues.group_bounded()))
+    every(HAND_OUTS_MS, "hand-outs of groups", limits.hand_outs.publish, rests=lambda: not limits.hand_outs.queues)
     every(membership.renew_every_ms, "leases", membership.renew)
     every(LOOK_EVERY_MS, "homes", homes_change.look)
     every(CLOCKS_MS, "clocks", judge_clocks)
     every(STATS_MS, "stats", stats.tick, rests=queues.is_empty)
+    every(GAUGES_MS, "groups", partial(group_gauges.tick, membership.owns), rests=group_gauges.is_idle)
     every(CHAINS_MS, "chains", blocked_chains.tick, rests=queues.is_empty)
 
 

@@ -18,10 +18,17 @@ PREFIX = "pinlater_"
 _SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
 _JOBS = ("queue", "priority")
+_GROUP = ("queue", "group")
 
 FAMILIES: dict[str, Family] = {
     "jobs_enqueued": Family("counter", _JOBS, "Jobs stored."),
     "jobs_dequeued": Family("counter", _JOBS, "Jobs handed out."),
+    "group_jobs_dequeued": Family(
+        "counter",
+        _GROUP,
+        "Jobs handed out of queues whose jobs have groups. Groups are those with settings of their own, up to 100 of a "
+        "queue; `other` is the rest.",
+    ),
     "jobs_acked": Family(
         "counter",
         (*_JOBS, "outcome"),
@@ -105,6 +112,19 @@ FAMILIES: dict[str, Family] = {
         ("shard", "queue", "priority"),
         "Those of the ready jobs whose groups are paused or at their limits, as claims found them.",
         merge="max",
+    ),
+    "group_ready_jobs": Family(
+        "gauge",
+        _GROUP,
+        "Ready jobs of queues where groups have settings of their own, in the whole cluster; of the server that counts "
+        "them.",
+        merge="max",
+    ),
+    "group_ready_limited_jobs": Family(
+        "gauge", _GROUP, "Those of them whose groups are paused or at their limits.", merge="max"
+    ),
+    "group_running_jobs": Family(
+        "gauge", _GROUP, "Their jobs in progress; a group without a maximum is among `other`.", merge="max"
     ),
     "queue_oldest_ready_seconds": Family(
         "gauge", ("shard", "queue", "priority"), "How long the oldest job that may run has waited.", merge="max"

@@ -718,6 +718,13 @@ struct GroupView {
   4: optional i64 oldestRunAfterMillis,
   /** In progress, over all shards. Not set: the group has no maximum, or that cannot be counted now. */
   5: optional i64 running,
+  /** Those of the ready jobs that its pause or its limits hold back. */
+  6: optional i64 limited,
+  /**
+   * The part of the hand-outs of the queue that the group had in the last minute, from 0 to 1, over all servers and at
+   * most 30 s old. Not set: there were none, or they cannot be read.
+   */
+  7: optional double lastMinuteShare,
 }
 
 struct GetGroupsResponse {

@@ -56,10 +56,18 @@ MOST_COUNTED = 10_000
 
 
 class GroupCounts(NamedTuple):
-    """The jobs of a group that are in line, and the run_after of the first of them."""
+    """The jobs of a group that are in line, and the run_after of the first of them. `limited`: how many of them wait
+    where the group is held back, since it is paused or has no room.
+    """
 
     ready: int
     oldest_run_after_ms: int
+    limited: int = 0
+
+    def plus(self, other: GroupCounts) -> GroupCounts:
+        """The same group at two priorities, or on two shards."""
+        oldest_ms = min(self.oldest_run_after_ms, other.oldest_run_after_ms)
+        return GroupCounts(self.ready + other.ready, oldest_ms, self.limited + other.limited)
 
 
 class ClearedGroups(NamedTuple):
@@ -76,16 +84,23 @@ class GroupStore(StorePart):
 
     @operation(reads=True, bulk=True, optional=True)
     async def list_groups(
-        self, queue: str, priorities: Sequence[int], first: str, limit: int
+        self, queue: str, priorities: Sequence[int], first: str, limit: int, limited_at_ms: int | None = None
     ) -> dict[str, GroupCounts]:
         """Of the groups of a queue that have jobs in line with these priorities, up to `limit` from that name on, by
         the bytes of their names; "" is the group of jobs without one. QueueNotFound.
+
+        `limited` is counted with `limited_at_ms`: of groups that are held back at that time, as claims found them.
         """
         return {}
 
     @operation(reads=True, bulk=True, optional=True)
     async def count_groups(
-        self, queue: str, priorities: Sequence[int], groups: Sequence[str], most: int = MOST_COUNTED
+        self,
+        queue: str,
+        priorities: Sequence[int],
+        groups: Sequence[str],
+        most: int = MOST_COUNTED,
+        limited_at_ms: int | None = None,
     ) -> dict[str, GroupCounts]:
         """The same of these groups: those that have jobs in line, counted up to `most` for each priority.
         QueueNotFound.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import click
@@ -11,16 +12,29 @@ from pinlater.cli.admin import PASSWORD_HELP, admin_password, needs_password
 from pinlater.cli.completion import offer_queues
 from pinlater.cli.connection import EXIT_CODES, ServerGroup, say_missed, talks_to_server
 from pinlater.cli.group_clear_command import GroupClearing
-from pinlater.cli.output import Row, has_new_keys, output_option, whole, write_all
+from pinlater.cli.output import Columns, Row, has_new_keys, output_option, whole, write_all
 from pinlater.cli.queue_settings import pause_options, pause_texts
 from pinlater.cli.times import time_text
 from pinlater.client.client import Client
 from pinlater.model import CONTINUATION_END, CONTINUATION_START, GroupView, SettingView
 from pinlater.queues.settings import GROUP_SETTINGS
+from pinlater.text_table import Column
 from pinlater.wire.operator_methods import CLEAR_GROUPS, UPDATE_GROUP
 
 _PAGE = 1_000
-_COLUMNS = ("group", "ready", "running", "oldest", "weight", "concurrency", "rate", "paused", whole("source"))
+_COLUMNS: Columns = (
+    *("group", "ready", Column("limited", 6, is_number=True), "running", "oldest", Column("share", 5, is_number=True)),
+    *("weight", "concurrency", "rate", "paused", whole("source")),
+)
+_ORDERS: dict[str, Callable[[GroupView], float]] = {
+    "ready": lambda view: -view.ready,
+    "limited": lambda view: -(view.limited or 0),
+    "running": lambda view: -(view.running or 0),
+    "oldest": lambda view: math.inf if view.oldest_run_after_ms is None else view.oldest_run_after_ms,
+    "share": lambda view: -(view.last_minute_share or 0),
+}
+"""By name, what groups are sorted by, and then by their names."""
+
 _NO_GROUPS = "no group of this queue has ready jobs or settings of its own"
 _WITHOUT = "(no group)"
 """What a table says for the group of jobs without one."""
@@ -52,14 +66,15 @@ def group() -> None:
 Examples:
   pinlater group list mail
   pinlater group list mail --sort ready
+  pinlater group list mail --sort share        # who got the most in the last minute
   pinlater group list mail -o jsonl | jq -r 'select(.settings.paused.value == "true").name'""",
 )
 @click.argument("queue", shell_complete=offer_queues)
 @click.option(
     "--sort",
-    type=click.Choice(["name", "ready", "oldest"]),
+    type=click.Choice(["name", *_ORDERS]),
     default="name",
-    help="By name; or the most ready jobs, or the oldest ready job, first.",
+    help="By name; or the most ready, limited or running jobs, the oldest ready job, or the largest share first.",
 )
 @click.option("--limit", type=click.IntRange(1), default=1_000, show_default=True, help="How many are read, by name.")
 @output_option
@@ -68,7 +83,9 @@ def list_(client: Client, queue: str, sort: str, limit: int, format: str) -> Non
     """List the groups of a queue that have ready jobs, or settings of their own.
 
     A count of ready jobs goes no further than 10,000 for each shard and priority, and leaves out jobs that came due
-    with no dequeue since. Those that run are counted of groups that have a maximum.
+    with no dequeue since. `limited` are those of them that the group's pause or limits hold back. Jobs that run are
+    counted of groups that have a maximum. `share` is the part of the queue's hand-outs that the group had in the last
+    minute, over all servers, at most 30 seconds old.
     """
     found: list[GroupView] = []
     continuation, missing = CONTINUATION_START, set[str]()
@@ -81,10 +98,8 @@ def list_(client: Client, queue: str, sort: str, limit: int, format: str) -> Non
         click.echo(f"pinlater: not counted, since they are out: shard {', '.join(sorted(missing))}", err=True)
     if continuation != CONTINUATION_END:
         click.echo(f"pinlater: there are more groups than these {len(found):,}: --limit reads more", err=True)
-    if sort == "ready":
-        found.sort(key=lambda view: -view.ready)
-    elif sort == "oldest":
-        found.sort(key=lambda view: (view.oldest_run_after_ms is None, view.oldest_run_after_ms))
+    if sort in _ORDERS:
+        found.sort(key=_ORDERS[sort])
     _write(format, found)
 
 
@@ -100,7 +115,9 @@ Examples:
 @output_option
 @talks_to_server
 def show(client: Client, queue: str, groups: Sequence[str], format: str) -> None:
-    """Show groups of a queue, whatever they have: ready jobs, weights, limits, pauses, and where these come from."""
+    """Show groups of a queue, whatever they have: ready jobs, what they got in the last minute, weights, limits,
+    pauses, and where these come from.
+    """
     _show(client, queue, groups, format)
 
 
@@ -252,7 +269,8 @@ def _rows(views: Sequence[GroupView], format: str) -> Iterator[Row]:
             "source": settings["weight"].source,
         }
         if format == "table":
-            row["running"] = view.running
+            row["running"], row["limited"] = view.running, view.limited
+            row["share"] = None if view.last_minute_share is None else f"{view.last_minute_share:.2f}"
             for key in ("concurrency", "rate"):
                 row[key] = _limit(settings, key)
         yield row

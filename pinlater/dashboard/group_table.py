@@ -1,8 +1,12 @@
-"""The groups of one queue as its page shows them: those that are paused, and those with the most ready jobs, first."""
+"""The groups of one queue as its page shows them: those that are paused, and those with the most ready jobs, first, or
+by any of their numbers.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from pinlater.dashboard.page import Page
 from pinlater.errors import MethodUnknown
@@ -13,15 +17,18 @@ _LIMITS = ("concurrency", "rate")
 
 
 class GroupRow(NamedTuple):
-    """A group as the page shows it. `running`: None where it has no maximum. `concurrency`, `rate`: its limits, "" for
-    none; `own`: those that are set for its name. `pause`: why and until when, as far as that is said; "" where it is
-    not paused.
+    """A group as the page shows it. `limited`: the ready jobs that its pause or limits hold back. `running`: None where
+    it has no maximum. `share`: its part of the last minute's hand-outs; None: there were none. `concurrency`, `rate`:
+    its limits, "" for none; `own`: those that are set for its name. `pause`: why and until when, as far as that is
+    said; "" where it is not paused.
     """
 
     name: str
     ready: int
+    limited: int
     running: int | None
     oldest_ms: int | None
+    share: float | None
     weight: str
     weight_source: str
     concurrency: str
@@ -31,12 +38,25 @@ class GroupRow(NamedTuple):
     pause: dict[str, str]
 
 
+_SORTS: dict[str, Callable[[GroupRow], Any]] = {
+    "": lambda row: (not row.is_paused, -row.ready, row.name),
+    "name": lambda row: row.name,
+    "ready": lambda row: -row.ready,
+    "limited": lambda row: -row.limited,
+    "running": lambda row: -(row.running or 0),
+    "oldest": lambda row: math.inf if row.oldest_ms is None else row.oldest_ms,
+    "share": lambda row: -(row.share or 0),
+}
+
+
 class GroupTable(NamedTuple):
-    """The groups to show. `more`: how many of those that were read are left out; `is_all`: all were read."""
+    """The groups to show, from `begin` on, of `found` that were read; `is_all`: these are all. `sort`: by what."""
 
     rows: list[GroupRow]
-    more: int
+    begin: int
+    found: int
     is_all: bool
+    sort: str = ""
 
 
 async def groups_of_queue(page: Page, queue: str) -> GroupTable:
@@ -44,9 +64,14 @@ async def groups_of_queue(page: Page, queue: str) -> GroupTable:
     try:
         found = await page.api.get_groups(queue, limit=MOST_READ, context=page.context)
     except MethodUnknown:
-        return GroupTable([], 0, True)
-    rows = sorted(map(_row, found.groups), key=lambda row: (not row.is_paused, -row.ready, row.name))
-    return GroupTable(rows[:MOST_SHOWN], len(rows) - len(rows[:MOST_SHOWN]), found.continuation == CONTINUATION_END)
+        return GroupTable([], 0, 0, True)
+    sort, number = page.query.get("groups", ""), page.query.get("groups_page", "1")
+    sort = sort if sort in _SORTS else ""
+    rows = sorted(map(_row, found.groups), key=_SORTS[sort])
+    wanted = int(number) if number.isascii() and number.isdecimal() and len(number) < 7 else 1
+    begin = MOST_SHOWN * max(0, min(wanted, -(-len(rows) // MOST_SHOWN)) - 1)
+    is_all = found.continuation == CONTINUATION_END
+    return GroupTable(rows[begin : begin + MOST_SHOWN], begin, len(rows), is_all, sort)
 
 
 def _row(view: GroupView) -> GroupRow:
@@ -60,8 +85,10 @@ def _row(view: GroupView) -> GroupRow:
     return GroupRow(
         view.name,
         view.ready,
+        view.limited or 0,
         view.running,
         view.oldest_run_after_ms,
+        view.last_minute_share,
         weight.value,
         weight.source,
         concurrency,

@@ -191,23 +191,8 @@ class Cancelled(dict[str, CancelOutcome]):
         self.by_key = list(by_key)
 
 
-class _OfGroup:
-    """What a job has beside its fields, so that no message has it."""
-
-    __slots__ = ("_group",)
-
-    @property
-    def group(self) -> str:
-        """Known to servers alone, and only where the groups of its queue have limits."""
-        return getattr(self, "_group", "")
-
-    @group.setter
-    def group(self, group: str) -> None:
-        self._group = group
-
-
 @dataclass(slots=True)
-class DequeuedJob(_OfGroup):
+class DequeuedJob:
     """A job as handed to a worker, with what it needs for fencing and for its metrics.
 
     `claim_descriptor` is "" and `claim_expires_at_ms` 0 for a dry run, which claims nothing.
@@ -222,6 +207,27 @@ class DequeuedJob(_OfGroup):
     enqueued_at_ms: int
     claim_descriptor: str = ""
     claim_expires_at_ms: int = 0
+
+    @property
+    def group(self) -> str:
+        """Known to servers alone, as stores hand it out (GroupedJob)."""
+        return ""
+
+
+class GroupedJob(DequeuedJob):
+    """A job of a queue whose jobs have groups, as its store hands it out. `group` is no field, so no message has it; ""
+    where the job has none, or came while groups are taken off.
+    """
+
+    __slots__ = ("group",)
+    group: str
+
+
+def give_groups(jobs: Iterable[DequeuedJob], groups: Iterable[str]) -> None:
+    """Say what the group of each of these is; of others than GroupedJob it cannot be said."""
+    for job, group in zip(jobs, groups, strict=True):
+        if isinstance(job, GroupedJob):
+            job.group = group
 
 
 class ClaimAnswer(NamedTuple):

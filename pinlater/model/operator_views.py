@@ -39,8 +39,11 @@ class GroupView:
 
     `ready` counts no further than 10,000 for a shard and a priority, and leaves out jobs that came due with no dequeue
     since; `oldest_run_after_ms` is None where none is ready. `running` are in progress, over all shards: None where the
-    group has no maximum, or that cannot be counted now. `source` in a setting is "group" (set for this name),
-    "pattern NAME", "queue" (a limit that counts for each of its groups), or "default".
+    group has no maximum, or that cannot be counted now. `limited` are those of the ready jobs that its pause or its
+    limits hold back. `last_minute_share` is the part of the hand-outs of the queue that it had in the last minute, from
+    0 to 1, at most 30 s ago; None where there were none, or they cannot be read. Both are None where the server does
+    not know them yet. `source` in a setting is "group" (set for this name), "pattern NAME", "queue" (a limit that
+    counts for each of its groups), or "default".
     """
 
     name: str
@@ -48,6 +51,8 @@ class GroupView:
     ready: int = 0
     oldest_run_after_ms: int | None = None
     running: int | None = None
+    limited: int | None = None
+    last_minute_share: float | None = None
 
 
 @dataclass(slots=True)

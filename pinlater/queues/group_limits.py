@@ -132,6 +132,13 @@ class GroupLimits:
             return {}
         return {group: counts.get(group, 0) for group in limited}
 
+    def holds(self, queue: str, group: str, running: int | None) -> bool:
+        """Whether a group is paused, or has as many jobs in progress as it may have; `running` None: no maximum."""
+        if self._queues.group_rules.of(queue, group).paused:
+            return True
+        concurrency = self.limit(queue, group).concurrency
+        return running is not None and concurrency is not None and running >= concurrency
+
     def limit(self, queue: str, group: str) -> GroupLimit:
         """What limits a group."""
         return self._queues.group_rules.limit(queue, group, self._queues.limit_of_groups(queue))

@@ -7,7 +7,7 @@ change counts on each shard as soon as it is there: at once on those that answer
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -34,6 +34,12 @@ _NO_LIMIT = 2**31 - 1
 
 _MOST_KEPT = 10_000
 """The groups of a queue whose limits are kept, once they were worked out."""
+
+MOST_LABELLED = 100
+"""The groups of a queue that metrics name: the first of those with settings of their own."""
+
+OTHER = "other"
+"""The label of all others."""
 
 
 class GroupLimit(NamedTuple):
@@ -71,12 +77,15 @@ class GroupRulesBook:
         self._rules: dict[str, Rules] = {}
         self._homes: dict[str, str] = {}
         self._limits: dict[str, _Limits] = {}
+        self._labelled: dict[str, Set[str]] = {}
 
     def take(self, entry: ConfigEntry) -> str:
         """Take in what an entry has. Gives the queue whose rules have changed by it."""
         queue = entry.name.removeprefix(GROUP_RULES_PREFIX)
         self._rules[queue], self._homes[queue] = _read(entry.text)
         self._limits[queue] = _Limits(self._rules[queue])
+        named = sorted(name for name in self._rules[queue] if "*" not in name and name != OTHER)
+        self._labelled[queue] = frozenset(named[:MOST_LABELLED])
         return queue
 
     def rules(self, queue: str) -> Rules:
@@ -91,6 +100,14 @@ class GroupRulesBook:
             for queue, limits in self._limits.items()
             if any(each.is_any for each in limits.named) and self.rules(queue)
         }
+
+    def labelled(self, queue: str) -> Set[str]:
+        """The groups of a queue that metrics name; others are OTHER there."""
+        return self._labelled[queue] if self.rules(queue) else frozenset()
+
+    def with_labels(self) -> list[str]:
+        """The queues of which metrics name groups."""
+        return [queue for queue in self._labelled if self.labelled(queue)]
 
     def home(self, queue: str) -> str:
         """The shard where its permits are; "": none is named yet."""

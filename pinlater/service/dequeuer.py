@@ -18,6 +18,7 @@ from pinlater.backends.aged_levels import Level, levels_of, order_by
 from pinlater.backends.base import SLICE_BYTES, ClaimRequest
 from pinlater.errors import INVALID, NoHealthyShards, Overloaded, PinLaterError, QueueNotFound
 from pinlater.model import AckOutcome, DequeuedJob, DequeuedJobs, DequeueRequest, RequestContext, any_reporting
+from pinlater.model.jobs import GroupedJob
 from pinlater.queues.settings import QueueSettings
 from pinlater.service.connection_claims import ConnectionClaims
 from pinlater.service.job_lifecycle import Acked, JobLifecycle, PreparedAcks
@@ -68,6 +69,7 @@ class Dequeuer:
         self._metrics = context.metrics
         self._pending = context.pending
         self._limits = context.limits
+        self._hand_outs = context.limits.hand_outs
         self._long_polls = long_polls
         self._lifecycle = lifecycle
         self._connection_claims = connection_claims
@@ -350,12 +352,16 @@ class Dequeuer:
         """Count them. Where jobs do not age they are in order of priority."""
         if settings.max_pending is not None:
             self._pending.left(queue, len(jobs))
-        first = jobs[0].priority
-        if first == jobs[-1].priority and settings.priority_aging_ms is None:
-            self._metrics.add(len(jobs), "jobs_dequeued", queue, first)
+        first, last = jobs[0], jobs[-1]
+        # a shard to which no job with a group has come gives others
+        is_grouped = type(first) is GroupedJob or type(last) is GroupedJob or queue in self._hand_outs.queues
+        if first.priority == last.priority and settings.priority_aging_ms is None and not is_grouped:
+            self._metrics.add(len(jobs), "jobs_dequeued", queue, first.priority)
             return
         for priority, amount in Counter([job.priority for job in jobs]).items():
             self._metrics.add(amount, "jobs_dequeued", queue, priority)
+        if is_grouped:
+            self._hand_outs.count(queue, jobs)
 
 
 def response_budget(max_answer_bytes: int, queue: str, claim_descriptor: str, limit: int) -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
@@ -40,6 +41,7 @@ class GroupAdmin:
         self._clock = context.clock
         self._validator = context.validator
         self._limits = context.limits.groups
+        self._hand_outs = context.limits.hand_outs
         self._admin = context.admin
         self._audit = context.audit
 
@@ -76,28 +78,38 @@ class GroupAdmin:
         await self._queues.refresh()
         if not self._queues.has(queue):
             raise QueueNotFound.of(queue[:100])
-        priorities = self._validator.priorities
+        priorities, now_ms = self._validator.priorities, self._clock.now_ms()
         if names:
             self._validator.amount("groups", names)
-            counts, missing = await self._counts(lambda shard: shard.count_groups(queue, priorities, names))
+            counts, missing = await self._counts(
+                lambda shard: shard.count_groups(queue, priorities, names, limited_at_ms=now_ms)
+            )
             views = [self._view(queue, name, counts.get(name)) for name in names]
-            return await self._with_running(queue, GroupsPage(views, CONTINUATION_END, missing))
+            return await self._completed(queue, GroupsPage(views, CONTINUATION_END, missing))
         limit = min(limit, MAX_PAGE)
         after = place_behind(continuation, (queue,))
         first = "" if continuation == CONTINUATION_START else f"{after}\0"
-        counts, missing = await self._counts(lambda shard: shard.list_groups(queue, priorities, first, limit + 1))
+        counts, missing = await self._counts(
+            lambda shard: shard.list_groups(queue, priorities, first, limit + 1, limited_at_ms=now_ms)
+        )
         counts = {name: counts[name] for name in sorted(counts, key=str.encode)[: limit + 1]}
         ruled = [name for name in self._book.rules(queue) if name.encode() >= first.encode()]
         found = sorted({*counts, *ruled}, key=str.encode)
         views = [self._view(queue, name, counts.get(name)) for name in found[:limit]]
         is_last = len(found) <= limit
         behind = CONTINUATION_END if is_last else continuation_behind(found[limit - 1], (queue,))
-        return await self._with_running(queue, GroupsPage(views, behind, missing))
+        return await self._completed(queue, GroupsPage(views, behind, missing))
 
-    async def _with_running(self, queue: str, page: GroupsPage) -> GroupsPage:
-        running = await self._limits.running(queue, [view.name for view in page.groups if "*" not in view.name])
+    async def _completed(self, queue: str, page: GroupsPage) -> GroupsPage:
+        """With what no store counts by group."""
+        names = [view.name for view in page.groups if "*" not in view.name]
+        running, of_all = await asyncio.gather(self._limits.running(queue, names), self._hand_outs.of_all(queue))
         for view in page.groups:
+            if of_all is not None and "*" not in view.name:
+                view.last_minute_share = of_all.groups.get(view.name, 0) / of_all.jobs
             view.running = running.get(view.name)
+            if "*" not in view.name and self._limits.holds(queue, view.name, view.running):
+                view.limited = view.ready  # also those of priorities at which no claim has found that yet
         return page
 
     async def clear(
@@ -146,7 +158,9 @@ class GroupAdmin:
 
     def _view(self, queue: str, name: str, counts: GroupCounts | None) -> GroupView:
         settings = self._book.settings(queue, name, self._queues.limit_of_groups(queue))
-        return GroupView(name, settings) if counts is None else GroupView(name, settings, *counts)
+        if counts is None:
+            return GroupView(name, settings, limited=0)
+        return GroupView(name, settings, counts.ready, counts.oldest_run_after_ms, limited=counts.limited)
 
     async def _counts(
         self, ask: Callable[[Shard], Coroutine[Any, Any, dict[str, GroupCounts]]]
@@ -163,9 +177,7 @@ class GroupAdmin:
         found: dict[str, GroupCounts] = {}
         for counts in answers(outcomes):
             for name, own in counts.items():
-                ready, oldest_ms = found.get(name, own._replace(ready=0))
-                oldest_ms = min(oldest_ms, own.oldest_run_after_ms)
-                found[name] = GroupCounts(ready + own.ready, oldest_ms)
+                found[name] = found[name].plus(own) if name in found else own
         return found, sorted(missing)
 
 

@@ -22,6 +22,7 @@ from pinlater.model import ClaimAnswer, ClaimOutcome, DequeuedJob, parse_descrip
 from pinlater.queues.breaker_probes import BreakerProbes, Probe
 from pinlater.queues.cluster_limits import RateLimiter
 from pinlater.queues.directory import QueueDirectory
+from pinlater.queues.group_hand_outs import GroupHandOuts
 from pinlater.queues.group_limits import GroupLimits
 from pinlater.queues.settings import PauseSettings, QueueSettings
 from pinlater.schedule import utc_text
@@ -84,6 +85,7 @@ class QueueLimits:
         self._metrics = metrics
         self._claims = claims
         self.groups = GroupLimits(router, queues, clock)
+        self.hand_outs = GroupHandOuts(router.members, queues, clock, metrics, claims.process)
         self.probes = BreakerProbes(router.members, queues, clock)
         self._rate = RateLimiter(router.members, router.members.clock)
         self._returning = BackgroundTasks()

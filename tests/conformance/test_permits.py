@@ -366,7 +366,7 @@ async def test_without_limits_no_room_counts(subject: Subject) -> None:
     await grouped(subject, "a", 3)
     await put(subject, a=1)
     jobs = await claim(subject, 10, most=0)
-    assert (len(jobs), {job.group for job in jobs}) == (3, {""})
+    assert (len(jobs), {job.group for job in jobs}) == (3, {"a"})
 
 
 async def test_a_request_from_before_a_limit_does_not_keep_groups_from_others(subject: Subject) -> None:
@@ -467,6 +467,31 @@ async def test_ready_jobs_of_a_group_without_room_count_as_limited_until_it_has_
     assert await limited(subject, limit) == [(5, 4), (9, 6)]
     await put(subject, a=1)
     assert await limited(subject, limit) == [(5, 0), (9, 0)]
+
+
+async def test_limited_jobs_are_counted_by_group(subject: Subject) -> None:
+    await some_groups(subject)
+    await put(subject, b=1)
+    await pause(subject, "a", until=str(START_MS + 100))
+    await claim(subject, 2, priorities=(1,))
+    shard, queue, names = subject.shard, subject.queue, ["a", "b", "c"]
+
+    async def both() -> dict[str, tuple[int, int]]:
+        counted = await shard.count_groups(queue, (1, 2), names, limited_at_ms=subject.now_ms)
+        assert counted == await shard.list_groups(queue, (1, 2), "", 9, limited_at_ms=subject.now_ms)
+        return {name: (each.ready, each.limited) for name, each in counted.items()}
+
+    one = await shard.count_groups(queue, (1,), names, limited_at_ms=subject.now_ms)
+    other = await shard.count_groups(queue, (2,), names, limited_at_ms=subject.now_ms)
+    assert {name for name, each in one.items() if each.limited == each.ready} == {"a", "b"}
+    assert not any(each.limited for each in other.values())  # no claim has come to that priority
+    assert await both() == {
+        name: (sum(each[name].ready for each in (one, other) if name in each), one[name].limited if name in one else 0)
+        for name in names
+    }
+    assert not any(each.limited for each in (await shard.count_groups(queue, (1, 2), names)).values())
+    subject.now_ms = START_MS + 100
+    assert (await both())["a"][1] == 0
 
 
 async def test_limited_jobs_are_among_the_live_ones(subject: Subject) -> None:

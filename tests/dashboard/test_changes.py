@@ -77,6 +77,10 @@ def test_a_group_is_paused_weighed_and_resumed(place: Place, visitor: Visitor, q
     assert "paused by anna@laptop: they asked; ends in 1 h 59 min" in shown
     shown = visitor.press(path, f"{path}/groups/pause", group="betty")
     assert "paused by anna@laptop" in visitor.text(path)
+    for sort in ("name", "ready", "limited", "running", "oldest", "share", "none"):
+        shown = visitor.text(f"{path}?groups={sort}&groups_page=9")
+        acme, betty = shown.index("acme <b> 1 1"), shown.index("betty 2 2")
+        assert (acme < betty) == (sort in ("name", "running", "oldest", "share"))
     visitor.press(path, f"{path}/groups/resume", group="betty")
     limited = visitor.press(path, f"{path}/groups/set", group="betty", weight="3", concurrency="2", rate="50/s")
     assert "Group betty has other settings now" in limited

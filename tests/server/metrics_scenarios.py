@@ -265,6 +265,24 @@ async def dequeues_that_are_limited(client: AsyncClient) -> Counts:
     }
 
 
+async def groups_with_settings_of_their_own(client: AsyncClient) -> Counts:
+    await new_queue(client, "tenants")
+    for group, settings in (("acme", {"concurrency": "2"}), ("betty", {"paused": "true"}), ("b*", {"weight": "2"})):
+        await client.update_group("tenants", group, PASSWORD, set=settings)
+    await client.enqueue(
+        "tenants", [ExtendedJob(b"", group=group) for group in ("acme", "betty", "bo", "") for _ in "123"]
+    )
+    assert len(await client.dequeue(DequeueRequest("tenants", 20))) == 8
+    return {
+        ("group_jobs_dequeued", "tenants", "acme"): 2,
+        ("group_jobs_dequeued", "tenants", "other"): 6,
+        ("group_ready_jobs", "tenants", "betty"): 3,
+        ("group_ready_limited_jobs", "tenants", "betty"): 3,
+        ("group_running_jobs", "tenants", "acme"): 2,
+        ("group_running_jobs", "tenants", "other"): 6,
+    }
+
+
 async def failures_that_open_a_breaker(client: AsyncClient) -> Counts:
     """An attempt fails ten times a second, until nothing is handed out any more."""
     await new_queue(client, "fragile", pause_on_failures="50%/1/1h/24h")

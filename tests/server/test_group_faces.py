@@ -17,6 +17,7 @@ from pinlater.model import Ack, DequeueRequest, ExtendedJob
 from pinlater.model.job_holds import HoldReason
 from tests.server.commands import Shell
 from tests.server.running import running
+from tests.server.test_faces_agree import until
 
 PASSWORD = "correct horse"
 
@@ -166,8 +167,40 @@ def test_the_command_line_sets_pauses_and_lists(client: Client, queue: str, tmp_
     assert "false   default" in shell("group", "show", queue, "betty").out
     shell("group", "set", queue, "betty", "--concurrency", "2", "--rate", "600/m")
     (row,) = shell("group", "show", queue, "betty").out.splitlines()[1:]
-    assert row.split()[:3] + row.split()[4:] == ["betty", "1", "0", "1", "2", "10/s", "false", "group"]
+    assert row.split()[:4] + row.split()[5:] == ["betty", "1", "0", "0", "-", "1", "2", "10/s", "false", "group"]
     assert "name at least one of --weight" in shell("group", "set", queue, "betty", code=2).err
+
+
+def test_lists_say_what_is_limited_and_who_got_how_much(client: Client, queue: str, tmp_path: Path) -> None:
+    shell = Shell(tmp_path, str(client.servers[0]))
+    fill(client, queue, acme=8, betty=2, carl=3)
+    client.enqueue(queue, [ExtendedJob(b"", group="")])
+    assert {view.last_minute_share for view in client.get_groups(queue).groups} == {None}
+    client.update_group(queue, "carl", PASSWORD, set={"paused": "true"})
+    client.update_group(queue, "acme", PASSWORD, set={"concurrency": "2"})
+    assert len(client.dequeue(DequeueRequest(queue, 20))) == 5
+
+    def is_counted() -> bool:
+        """Jobs that got no permit are in line again, and what the server had read of shares counts no more."""
+        assert client.dequeue(DequeueRequest(queue, 20)) == []
+        (acme,) = client.get_groups(queue, ["acme"]).groups
+        return acme.ready == 6 and acme.last_minute_share is not None
+
+    until(is_counted)
+    by_name = {view.name: view for view in client.get_groups(queue).groups}
+    assert [(by_name[name].ready, by_name[name].limited) for name in ("acme", "carl")] == [(6, 6), (3, 3)]
+    (betty,) = client.get_groups(queue, ["betty"]).groups
+    assert (betty.ready, betty.limited, betty.last_minute_share) == (0, 0, 0.4)
+    assert by_name["acme"].last_minute_share == 0.4
+    assert by_name["carl"].last_minute_share == 0
+    heading, *rows = [line.split() for line in shell("group", "list", queue, "--sort", "share").out.splitlines()]
+    assert heading[:6] == ["GROUP", "READY", "LIMITED", "RUNNING", "OLDEST", "SHARE"]
+    assert rows[0][:4] == ["acme", "6", "6", "2"]
+    assert rows[0][5] == "0.40"
+    for order, first in (("name", "acme"), ("ready", "acme"), ("limited", "acme"), ("running", "acme")):
+        assert shell("group", "list", queue, "--sort", order).out.splitlines()[1].split()[0] == first
+    (shown, *_) = json.loads(shell("group", "show", queue, "carl", "-o", "json").out)
+    assert (shown["limited"], shown["last_minute_share"]) == (3, 0)
 
 
 def test_the_command_line_takes_the_groups_off_all_jobs(client: Client, queue: str, tmp_path: Path) -> None:

@@ -118,6 +118,7 @@ async def test_every_metric_is_counted(
             **await scenarios.bodies_in_a_tier(client, tmp_path / "tier"),
             **await scenarios.enqueues_that_are_refused(client),
             **await scenarios.dequeues_that_are_limited(client),
+            **await scenarios.groups_with_settings_of_their_own(client),
             **await scenarios.failures_that_open_a_breaker(client),
             **await scenarios.calls_that_fail(client),
             **await scenarios.callers_that_are_gone(client, server.port),

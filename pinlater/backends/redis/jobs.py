@@ -54,7 +54,6 @@ from pinlater.backends.redis.trail_records import trail_args, trails
 from pinlater.backends.status_lines import expired_status, released_status
 from pinlater.errors import HomesChanged
 from pinlater.model import (
-    MAX_TIME_MS,
     CancelOutcome,
     ClaimAnswer,
     ClaimOutcome,
@@ -268,26 +267,30 @@ class Queries(ScriptCaller):
         return [code == ord("1") for code in codes]
 
     async def list_groups(
-        self, queue: str, priorities: Sequence[int], first: str, limit: int
+        self, queue: str, priorities: Sequence[int], first: str, limit: int, limited_at_ms: int | None = None
     ) -> dict[str, GroupCounts]:
-        args: Args = [queue, first, limit, MOST_COUNTED, *priorities]
+        args: Args = [queue, first, limit, MOST_COUNTED, "" if limited_at_ms is None else limited_at_ms, *priorities]
         found: dict[str, GroupCounts] = {}
         for flat in await self._store.call_queue("list_groups", queue, args):
-            for name, ready, oldest_ms in zip(flat[::3], flat[1::3], flat[2::3], strict=True):
-                before = found.get(name.decode(), GroupCounts(0, MAX_TIME_MS))
-                oldest = min(int(oldest_ms), before.oldest_run_after_ms)
-                found[name.decode()] = GroupCounts(before.ready + ready, oldest)
+            for group, ready, oldest_ms, is_held in zip(*[iter(flat)] * 4, strict=True):
+                name, counts = group.decode(), GroupCounts(ready, int(oldest_ms), ready * is_held)
+                found[name] = found[name].plus(counts) if name in found else counts
         return {name: found[name] for name in sorted(found, key=str.encode)[:limit]}
 
     async def count_groups(
-        self, queue: str, priorities: Sequence[int], groups: Sequence[str], most: int = MOST_COUNTED
+        self,
+        queue: str,
+        priorities: Sequence[int],
+        groups: Sequence[str],
+        most: int = MOST_COUNTED,
+        limited_at_ms: int | None = None,
     ) -> dict[str, GroupCounts]:
         if not groups:
             return {}
-        args: Args = [queue, most, len(priorities), *priorities, *groups]
-        found = await self._store.call_queue("count_groups", queue, args)
-        counts = zip(groups, found[::2], found[1::2], strict=True)
-        return {group: GroupCounts(ready, int(oldest)) for group, ready, oldest in counts if ready}
+        args: Args = [queue, most, "" if limited_at_ms is None else limited_at_ms, len(priorities)]
+        found = await self._store.call_queue("count_groups", queue, [*args, *priorities, *groups])
+        counts = zip(groups, found[::3], found[1::3], found[2::3], strict=True)
+        return {group: GroupCounts(ready, int(oldest), limited) for group, ready, oldest, limited in counts if ready}
 
     async def waiting_groups(self, queue: str, priorities: Sequence[int]) -> dict[int, dict[str, int]]:
         found = await self._store.call_queue("waiting_groups", queue, [queue, *priorities])

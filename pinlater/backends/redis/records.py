@@ -115,6 +115,7 @@ from pinlater.backends.redis.store_version import GROUPS_VERSION, REFERENCES_VER
 from pinlater.backends.requests import MOST_OVERTAKEN_MS, STORED_STATES
 from pinlater.model import MAX_STATUS_CHARS, MAX_TIME_MS, DequeuedJob, Job, JobInfo, JobState, descriptor_prefix
 from pinlater.model.body_reference import BodyReference
+from pinlater.model.jobs import GroupedJob, give_groups
 from pinlater.model.status_text import CUT_MARK, MAX_WITH_MARK
 
 MAX_PRIORITY = 127
@@ -367,6 +368,7 @@ def dequeued(
         return []
     packed_ids, scores, values, changes, *more = answer
     ids: Iterable[int] = _ids(len(values)).unpack(packed_ids)
+    new: type[DequeuedJob] = GroupedJob if len(more) > 1 else DequeuedJob
     jobs: list[DequeuedJob] = []
     append, head_bytes = jobs.append, HEAD.size
     head = score = None
@@ -393,7 +395,7 @@ def dequeued(
         if changed:
             _, remaining, allowed, _ = CHANGED.unpack_from(changed)
         append(
-            DequeuedJob(
+            new(
                 before + LAST_DIGITS[last_digits],
                 value[body_at:],
                 priority,
@@ -412,8 +414,7 @@ def dequeued(
         for place, own_expires_at_ms in zip(own, own, strict=True):
             jobs[place].claim_expires_at_ms = int(own_expires_at_ms)
     if len(more) > 1:
-        for job, group in zip(jobs, more[1], strict=True):
-            job.group = group.decode()
+        give_groups(jobs, map(bytes.decode, more[1]))
     return jobs
 
 

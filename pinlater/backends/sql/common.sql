@@ -433,6 +433,10 @@ SELECT ?, COUNT(*) FROM (SELECT 1 FROM pinlater_turns turn
 -- Those that are held back now.
 SELECT grp FROM pinlater_turns WHERE queue_id = ? AND priority = ? AND waits > ? ORDER BY waits LIMIT ?
 
+-- name: held_among
+-- The same among these groups.
+SELECT grp FROM pinlater_turns WHERE queue_id = ? AND priority = ? AND waits > ? AND grp IN (/*keys*/)
+
 -- name: in_line_between
 -- The jobs of a group from one place in the order of its line to another.
 SELECT COUNT(*) FROM (SELECT 1 FROM pinlater_lines WHERE queue_id = ? AND priority = ? AND grp = ?
@@ -453,7 +457,7 @@ SELECT version, text, deleted_version FROM pinlater_records WHERE name = ?
 SELECT grp FROM pinlater_turns WHERE queue_id = ? AND priority = ? AND grp >= ? AND waits > 0 ORDER BY grp LIMIT ?
 
 -- name: in_line_of_group
-SELECT ?, COUNT(*), MIN(run_after_ms) FROM (SELECT run_after_ms FROM pinlater_lines
+SELECT ?, ?, COUNT(*), MIN(run_after_ms) FROM (SELECT run_after_ms FROM pinlater_lines
     WHERE queue_id = ? AND priority = ? AND grp = ? ORDER BY run_after_ms LIMIT ?) AS line
 
 -- name: last_past_turn

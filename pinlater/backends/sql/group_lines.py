@@ -98,9 +98,9 @@ class Turns:
         self._passed_over: set[int] = set()
         self._is_clearing = False
 
-    def group_of(self, job_id: int) -> str:
-        """The group of a job that was picked; "" also where it was not in line."""
-        return self._picked[job_id][1].decode() if job_id in self._picked else ""
+    def groups(self) -> dict[int, bytes]:
+        """The groups of the jobs that were picked, by id; one that was not in line is left out."""
+        return {job_id: group for job_id, (_, group, _) in self._picked.items()}
 
     def candidates(self, queue_id: int, priorities: Sequence[int], limit: int, now_ms: int) -> list[Row]:
         """As `Session.candidates`."""
@@ -513,7 +513,12 @@ def _wait_again(
 
 
 def list_groups(
-    session: Session, queue: str, priorities: Sequence[int], first: str, limit: int
+    session: Session,
+    queue: str,
+    priorities: Sequence[int],
+    first: str,
+    limit: int,
+    limited_at_ms: int | None = None,
 ) -> dict[str, GroupCounts]:
     """The names of each priority come by themselves, and the first of all of them count."""
     queue_id, rules_version = session.queue_with_groups(queue)
@@ -524,16 +529,21 @@ def list_groups(
         for priority in priorities
         for (group,) in session.rows("groups_in_priority", (queue_id, priority, first.encode(), limit))
     }
-    return _counts_in_line(session, queue_id, priorities, sorted(names)[:limit], MOST_COUNTED)
+    return _counts_in_line(session, queue_id, priorities, sorted(names)[:limit], MOST_COUNTED, limited_at_ms)
 
 
 def count_groups(
-    session: Session, queue: str, priorities: Sequence[int], groups: Sequence[str], most: int = MOST_COUNTED
+    session: Session,
+    queue: str,
+    priorities: Sequence[int],
+    groups: Sequence[str],
+    most: int = MOST_COUNTED,
+    limited_at_ms: int | None = None,
 ) -> dict[str, GroupCounts]:
     queue_id, rules_version = session.queue_with_groups(queue)
     if rules_version is None:
         return {}
-    return _counts_in_line(session, queue_id, priorities, [group.encode() for group in groups], most)
+    return _counts_in_line(session, queue_id, priorities, [group.encode() for group in groups], most, limited_at_ms)
 
 
 def count_held(
@@ -559,16 +569,25 @@ def count_held(
 
 
 def _counts_in_line(
-    session: Session, queue_id: int, priorities: Sequence[int], groups: Sequence[bytes], most: int
+    session: Session,
+    queue_id: int,
+    priorities: Sequence[int],
+    groups: Sequence[bytes],
+    most: int,
+    limited_at_ms: int | None,
 ) -> dict[str, GroupCounts]:
     """Of the groups that have jobs in line, in their order."""
+    held: set[tuple[int, bytes]] = set()
+    for priority in priorities if limited_at_ms is not None else ():
+        rows = session.rows_in("held_among", (queue_id, priority, limited_at_ms), groups)
+        held |= {(priority, bytes(group)) for (group,) in rows}
     found: dict[int, GroupCounts] = {}
     for some in in_slices([*product(range(len(groups)), priorities)], GROUPS_PER_STATEMENT):
         text = "\nUNION ALL\n".join([session.statements["in_line_of_group"]] * len(some))
-        values = [value for place, each in some for value in (place, queue_id, each, groups[place], most)]
+        values = [value for place, each in some for value in (place, each, queue_id, each, groups[place], most)]
         session.cursor.execute(text, values)
-        for place, ready, oldest_ms in session.cursor.fetchall():
+        for place, priority, ready, oldest_ms in session.cursor.fetchall():
             if ready:
-                before = found.get(place, GroupCounts(0, oldest_ms))
-                found[place] = GroupCounts(before.ready + ready, min(before.oldest_run_after_ms, oldest_ms))
+                counts = GroupCounts(ready, oldest_ms, ready if (priority, groups[place]) in held else 0)
+                found[place] = found[place].plus(counts) if place in found else counts
     return {groups[place].decode(): found[place] for place in sorted(found)}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from itertools import chain
 
 from pinlater.backends.aged_levels import Level, split_levels
 from pinlater.backends.base import (
@@ -57,6 +56,7 @@ from pinlater.backends.sql.session import Row, Session
 from pinlater.errors import QueueNotFound
 from pinlater.model import ClaimAnswer, ClaimOutcome, DequeuedJob, Job, JobState
 from pinlater.model.body_reference import BodyReference
+from pinlater.model.jobs import GroupedJob, give_groups
 
 SMALLEST_ID = 10**15
 """Ids are 16 digits wide, so that their text order is their age."""
@@ -218,12 +218,9 @@ def claim(
         served = group[: len(batches)]
         own_ms = _own_timeouts(session, served, batches)
         _put_under_claims(session, served, batches, from_ms, own_ms)
-        handed_out += _hand_out(session, queue, served, batches, from_ms, own_ms)
-        if most and turns is not None:
-            for row, job in zip(
-                chain.from_iterable(batches), chain.from_iterable(handed_out[-len(served) :]), strict=True
-            ):
-                job.group = turns.group_of(row[0])
+        handed_out += _hand_out(
+            session, queue, served, batches, from_ms, own_ms, None if turns is None else turns.groups()
+        )
         if sum(row[BODY_BYTES] for batch in batches for row in batch) >= SLICE_BYTES:
             break
     if turns is not None:
@@ -374,13 +371,19 @@ def _hand_out(
     batches: Sequence[Sequence[Row]],
     from_ms: int,
     own_ms: Mapping[int, int],
+    groups: Mapping[int, bytes] | None,
 ) -> list[list[DequeuedJob]]:
+    """`groups` of the jobs, by id, where the queue has some; jobs that are left out have none."""
     descriptors = Descriptors(queue, session.shard_id)
     large = _large_bodies(session, [row for batch in batches for row in batch])
+    new = DequeuedJob if groups is None else GroupedJob
     handed_out = [
-        dequeued_jobs(batch, large, descriptors, request.claim_descriptor, from_ms + request.claim_timeout_ms)
+        dequeued_jobs(batch, large, descriptors, request.claim_descriptor, from_ms + request.claim_timeout_ms, new)
         for request, batch in zip(requests, batches, strict=True)
     ]
+    if groups is not None:
+        for batch, jobs in zip(batches, handed_out, strict=True):
+            give_groups(jobs, [groups.get(row[0], b"").decode() for row in batch])
     if own_ms:
         for batch, jobs in zip(batches, handed_out, strict=True):
             for row, job in zip(batch, jobs, strict=True):
@@ -434,11 +437,8 @@ def claim_listed(
     batches, from_ms = [batch], now_ms + request.spare_ms
     own_ms = _own_timeouts(session, [request], batches)
     _put_under_claims(session, [request], batches, from_ms, own_ms)
-    (handed_out,) = _hand_out(session, queue, [request], batches, from_ms, own_ms)
-    if request.most_of_group:
-        groups = _groups_of(session, {row[0]: row for row in batch})
-        for claimed, handed in zip(batch, handed_out, strict=True):
-            handed.group = groups.get(claimed[0], b"").decode()
+    groups = None if rules_version is None else _groups_of(session, {row[0]: row for row in batch})
+    (handed_out,) = _hand_out(session, queue, [request], batches, from_ms, own_ms, groups)
     given = iter(handed_out)
     return [ClaimAnswer(each, next(given) if each is ClaimOutcome.CLAIMED else None) for each in outcomes]
 

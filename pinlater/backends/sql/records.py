@@ -268,11 +268,16 @@ def new_extended_job(
 
 
 def dequeued_jobs(
-    rows: Iterable[Row], large: Mapping[int, bytes], descriptors: Descriptors, claim: str, expires_at_ms: int
+    rows: Iterable[Row],
+    large: Mapping[int, bytes],
+    descriptors: Descriptors,
+    claim: str,
+    expires_at_ms: int,
+    new: type[DequeuedJob] = DequeuedJob,
 ) -> list[DequeuedJob]:
     """The jobs of these rows of `candidates`; `large` has, by id, the bodies that were too large to come with them."""
     return [
-        DequeuedJob(
+        new(
             f"{descriptors[priority]}{job_id}",
             large[job_id] if body is None else body,
             priority,

@@ -5,7 +5,8 @@
 -- (_aging.lua). `bounds`: 1 for no more than the queue's quota leaves, else 0; a colon follows where groups have limits,
 -- or turns that cost more, then ClaimRequest.most_of_group, where that counts, and after another colon its `spread`.
 -- Returns per request {ids, run_afters with commas between, values, changed or '', expiries of their own, groups}: changed
--- is empty where all are '', expiries (place from 0 and time in turn) where there are none; groups are there only with limits.
+-- is empty where all are '', expiries (place from 0 and time in turn) where there are none; groups are there only where
+-- the queue has some.
 -- BOUND    limits and max_bytes; no request is looked at once the bodies come to SLICE_BYTES: the answer is shorter then
 local PAGE, SLICE_BYTES = 128, $SLICE_BYTES
 
@@ -135,7 +136,7 @@ local function claim(root, base, queue, now, bounds, at, queue_entry)
 
   local answer = {}
   while at <= #ARGV and given < SLICE_BYTES do
-    local request, out = ARGV[at], {{}, {}, {}, {}, {}, most and lines and {} or nil}
+    local request, out = ARGV[at], {{}, {}, {}, {}, {}, lines and {} or nil}
     local limit, prefetch, room, claimed_at, timeout, is_default, levels = unpack_record($REQUEST, request)
     if lines then limit = limit - prefetch end
     local left, expiry = math.min(limit, free), string.format('%d', claimed_at + timeout)

@@ -2,7 +2,7 @@
 -- KEYS     1 ROOT   2 BASE
 -- ARGV     1 queue   2 now   3 bounds (_claim.lua)   4 claimed_at   5 time-out   6 1 where a job's own time-out
 --          counts before that, else 0   7 descriptor   8 most bytes of bodies   then per job: priority, id
--- RETURNS  per job {run_after, value, changed or '', expiry, where groups have limits its group} where it was handed out,
+-- RETURNS  per job {run_after, value, changed or '', expiry, its group where the queue has groups} where it was handed out,
 --          else 1 not due, 2 behind another one, 3 in progress, 4 ended, 5 not found, 6 no room in the quota; fewer than
 --          the jobs where the bodies came to the most; nil: no such queue
 -- BOUND    the jobs given; the most bytes and one body
@@ -69,7 +69,7 @@ for at = 9, #ARGV, 2 do
     room = room - body_bytes(value)
     if room < 0 and any then break end
     local lasts = ARGV[6] == '1' and own > 0 and own or timeout
-    local group = #ARGV[3] > 1 and lines_of(base).group_in(extra) or nil
+    local group = has_groups and lines_of(base).group_in(extra) or nil
     code = hand_out(state, priority, id, run_after, value, attempts, status_bytes, lasts, group)
   end
   answer[#answer + 1] = code
