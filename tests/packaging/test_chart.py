@@ -187,6 +187,25 @@ def test_keda_asks_for_figures_that_there_are(tmp_path: Path) -> None:
     command = [promtool, "check", "rules", str(tmp_path / "rules.yml")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+    # a queue whose groups are throttled, and one of a server of a version before, which counts no limited jobs
+    mail, thumbnails = (f'namespace="queues",queue="{queue}",shard="1"' for queue in ("mail", "thumbnails"))
+    series = {
+        f'pinlater_queue_jobs{{{mail},state="ready"}}': 70,
+        f'pinlater_queue_jobs{{{mail},state="in_progress"}}': 5,
+        f"pinlater_queue_ready_limited_jobs{{{mail}}}": 60,
+        f"pinlater_queue_oldest_ready_seconds{{{mail}}}": 900,
+        f'pinlater_queue_jobs{{{thumbnails},state="ready"}}': 40,
+        f"pinlater_queue_oldest_ready_seconds{{{thumbnails}}}": 30,
+    }
+    asked = [
+        {"expr": query, "eval_time": "1m", "exp_samples": [{"labels": "{}", "value": value}]}
+        for query, value in zip(queries, (15, 0, 40, 30), strict=True)
+    ]
+    given = [{"series": name, "values": f"{value}x5"} for name, value in series.items()]
+    (tmp_path / "tests.yml").write_text(yaml.safe_dump({"tests": [{"input_series": given, "promql_expr_test": asked}]}))
+    command = [promtool, "test", "rules", str(tmp_path / "tests.yml")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.fixture(scope="module")
