@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -37,7 +37,8 @@ from pinlater.text_table import Column
 from pinlater.wire.methods import DELETE_QUEUE
 
 _NAMED = renamed(queue="name")
-_TABLED = renamed(in_progress=JobPhase.IN_PROGRESS.word)
+_LIMITED = "limited"
+_TABLED = renamed(in_progress=JobPhase.IN_PROGRESS.word, ready_limited=_LIMITED)
 _SOON_S = 2.0
 """So long a script waits for what is only said."""
 
@@ -131,7 +132,11 @@ _HELD = {"pending": "ready or waiting", "in_progress": "running", "failed": "fai
 WORDS = tuple(phase.word for phase in JobPhase.in_order())
 """Columns of a table, each job in one of them."""
 _LEFT_OUT_FIRST = {"replayed": 2, "cancelled": 3, "waiting": 4, "succeeded": 5}
-_COUNT_COLUMNS = tuple(Column(word, _LEFT_OUT_FIRST.get(word, 7), is_number=True) for word in WORDS)
+_COUNT_COLUMNS = tuple(
+    Column(word, _LEFT_OUT_FIRST.get(word, 7), is_number=True)
+    for each in WORDS
+    for word in ((each, _LIMITED) if each == JobPhase.READY.word else (each,))
+)
 
 _COUNTED = [
     ("scheduled" if (state, future) == (JobState.PENDING, True) else state.name.lower(), state, future)
@@ -176,7 +181,8 @@ def stats(client: Client, names: tuple[str, ...], by_priority: bool | None, form
 
     `ready` jobs may run now, `scheduled` ones only later, `waiting` ones when another of their serialize key has ended;
     `cancelled` ones ran, were asked to stop and did not succeed; `replayed` ones failed, and their dead letters were
-    sent back. JSON has `in_progress` for `running`.
+    sent back. JSON has `in_progress` for `running`. `limited` are those of the ready jobs whose groups are paused or at
+    their limits, as the servers last counted them; it is there where a queue has some, in JSON as `ready_limited`.
     Where a shard is out, it is named on stderr, its jobs are not counted, and the exit code is 5.
     """
     out = out_shards(client)
@@ -187,10 +193,12 @@ def stats(client: Client, names: tuple[str, ...], by_priority: bool | None, form
     priorities = 0
     aligned: list[Row] = []  # columns are as wide as the widest number of all queues
     try:
-        for name in names or sorted(client.queue_names(), key=queue_order):
+        chosen = names or sorted(client.queue_names(), key=queue_order)
+        limited = _limited(client, chosen) if in_phases else {}
+        for name in chosen:
             priorities = priorities or _priorities(client, name, bool(out))
             levels = _counted(client, name, priorities, bool(out))
-            shown = _chosen(_by_phase(client, name, levels) if in_phases else levels, by_priority)
+            shown = _chosen(_by_phase(client, name, levels, limited) if in_phases else levels, by_priority)
             if output is None:
                 aligned += shown
             else:
@@ -199,7 +207,9 @@ def stats(client: Client, names: tuple[str, ...], by_priority: bool | None, form
         if output is None:
             # where no row is of one priority, that column gives way to the numbers
             priority = Column("priority", 1 if all(row["priority"] == _ALL for row in aligned) else 7)
-            output = open_output(format, ["queue", priority, *_COUNT_COLUMNS], _TABLED, empty=NO_QUEUES)
+            any_limited = any(row.get("ready_limited") for row in aligned)
+            counts = [each for each in _COUNT_COLUMNS if any_limited or each.heading != _LIMITED]
+            output = open_output(format, ["queue", priority, *counts], _TABLED, empty=NO_QUEUES)
             output.write(aligned)
     output.close()
     if out:
@@ -253,16 +263,30 @@ def _counted(client: Client, name: str, priorities: int, partial: bool) -> list[
     return rows
 
 
-def _by_phase(client: Client, name: str, counted: Sequence[Row]) -> list[Row]:
-    """The same by phase, each job in one of them."""
+def _limited(client: Client, names: Sequence[str]) -> dict[str, dict[int, int]]:
+    """Of the queues with any, by priority, the ready jobs that their groups hold back. That takes no other right than
+    to read these queues; where the caller may not read one of them, its own counts say so.
+    """
+    try:
+        found = client.cluster_status(queues=names).queues
+    except Forbidden:
+        return {}
+    levels = {queue.name: {level.priority: level.ready_limited for level in queue.levels} for queue in found}
+    return {name: jobs for name, jobs in levels.items() if any(jobs.values())}
+
+
+def _by_phase(client: Client, name: str, counted: Sequence[Row], limited: Mapping[str, Mapping[int, int]]) -> list[Row]:
+    """The same by phase, each job in one of them; and those of the ready ones that are `limited`, where any are."""
     phases = [phase for phase, held in _APART.items() if any(row[column] for row in counted for column in held)]
     apart = count_apart(client, name, phases) if phases else {}
     rows: list[Row] = []
     for row in counted:
         waiting, later, cancelled, replayed = apart.get(row["priority"], Apart())
+        ready = max(0, row["pending"] - waiting + later)
+        held = limited.get(name)
         numbers = {
             "scheduled": max(0, row["scheduled"] - later),
-            "ready": max(0, row["pending"] - waiting + later),
+            "ready": ready,
             "waiting": waiting,
             "in_progress": row["in_progress"],
             "succeeded": row["succeeded"],
@@ -270,6 +294,8 @@ def _by_phase(client: Client, name: str, counted: Sequence[Row]) -> list[Row]:
             "cancelled": cancelled,
             "replayed": replayed,
         }
+        if held is not None:
+            numbers["ready_limited"] = min(ready, held.get(row["priority"], 0))
         rows.append({"queue": name, "priority": row["priority"], **numbers})
     return rows
 

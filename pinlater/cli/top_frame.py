@@ -46,9 +46,13 @@ _SHARDS = (
     Column("TROUBLE", 7),
 )
 _RATES = ("enqueued", "dequeued", "succeeded", "failed", "retried")
+_LIMITED = Column("LIMITED", 6, True)
+"""The ready jobs whose groups are paused or at their limits; only where there are any."""
+
 _QUEUES = (
     Column("QUEUE", 9),
     Column("READY", 8, True),
+    _LIMITED,
     Column("SCHEDULED", 4, True),
     Column("WAITING", 5, True),
     Column("RUNNING", 8, True),
@@ -70,6 +74,7 @@ _LETTER_STATES = ("ready", "scheduled", "waiting", "in_progress", "failed")
 _LEVELS = (
     Column("PRIORITY", 9, True),
     *(Column(word.upper(), _WORTH.get(word, 5), True) for word in PHASE_WORDS.values()),
+    _LIMITED,
     Column("OLDEST", 7, True),
 )
 _KEYS = "q quit  arrows mark  Enter open  p pause or resume  s sort: {order}"
@@ -226,10 +231,19 @@ def _rows(looks: Sequence[QueueLook], status: ClusterStatus, width: int, view: T
         return [no_queues(status)]
     rows = [_queue(look.queue, status.now_ms) for look in looks]
     if view is None:
-        return TextTable(_QUEUES).lines(rows, width)
-    heading, *lines = TextTable(_QUEUES).lines(rows, max(1, width - len(_MARK)))
+        return _lines(_QUEUES, rows, width)
+    heading, *lines = _lines(_QUEUES, rows, max(1, width - len(_MARK)))
     marks = [_MARK if look.queue.name == view.marked else _NO_MARK for look in looks]
     return [_NO_MARK + heading, *map(str.__add__, marks, lines)]
+
+
+def _lines(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> list[str]:
+    """A table, without the limited jobs where there are none."""
+    at = columns.index(_LIMITED)
+    shown = [place for place in range(len(columns)) if place != at or any(row[at] for row in rows)]
+    return TextTable([columns[place] for place in shown]).lines(
+        [[row[place] for place in shown] for row in rows], width
+    )
 
 
 def _window(rows: list[str], at: int, room: int) -> list[str]:
@@ -268,7 +282,7 @@ def queue_frame(
         rates = [f"{word} {_per_second(queue.rates.get(word, 0.0))}/s" for word in _RATES]
         lines += [flags_text(queue, now_ms) or "nothing holds it back", "  ".join(rates), ""]
         rows = [_level(each, now_ms) for each in queue.levels]
-        lines += TextTable(_LEVELS).lines(rows, width) if rows else ["it has no jobs"]
+        lines += _lines(_LEVELS, rows, width) if rows else ["it has no jobs"]
         busy = f", {workers.busy_slots:,} of {workers.slots:,} slots busy" if workers.total else ""
         lines += ["", f"{counted(workers.total, 'worker')}{busy}", ""]
         lines += ["last failures" if failed else "no job has failed"]
@@ -279,7 +293,8 @@ def queue_frame(
 
 def _level(level: LevelView, now_ms: int) -> list[str]:
     oldest = "" if level.oldest_ready_ms is None else age_text(max(0, now_ms - level.oldest_ready_ms))
-    return [str(level.priority), *(f"{getattr(level, key):,}" for key in PHASE_WORDS), oldest]
+    phases = [f"{getattr(level, key):,}" for key in PHASE_WORDS]
+    return [str(level.priority), *phases, f"{level.ready_limited:,}" if level.ready_limited else "", oldest]
 
 
 def _server(view: ServerView, now_ms: int) -> list[str]:
@@ -309,11 +324,12 @@ def _shard(view: ShardView) -> list[str]:
 
 
 def _queue(queue: QueueStatus, now_ms: int) -> list[str]:
-    counts = totals(queue)
+    counts, limited = totals(queue), sum(level.ready_limited for level in queue.levels)
     oldest_ms = oldest_age_ms(queue, now_ms)
     return [
         queue.name,
         f"{counts['ready']:,}",
+        f"{limited:,}" if limited else "",
         f"{counts['scheduled']:,}",
         f"{counts['waiting']:,}" if counts["waiting"] else "",
         f"{counts['in_progress']:,}",

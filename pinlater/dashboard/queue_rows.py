@@ -10,10 +10,13 @@ from pinlater.model import DEAD_LETTERS, LevelView, PauseView, QueueStatus, queu
 
 @dataclass(slots=True)
 class QueueRow:
-    """A queue in numbers, over all its priorities. `oldest_ms`: since when the first of its ready jobs waits."""
+    """A queue in numbers, over all its priorities. `limited`: the ready jobs whose groups are paused or at their
+    limits. `oldest_ms`: since when the first of its ready jobs waits.
+    """
 
     name: str
     ready: int = 0
+    limited: int = 0
     scheduled: int = 0
     waiting: int = 0
     running: int = 0
@@ -42,6 +45,7 @@ class QueueRow:
         )
         for level in queue.levels:
             row.ready += level.ready
+            row.limited += level.ready_limited
             row.scheduled += level.scheduled
             row.waiting += level.waiting
             row.running += level.in_progress

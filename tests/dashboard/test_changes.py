@@ -75,8 +75,12 @@ def test_a_group_is_paused_weighed_and_resumed(place: Place, visitor: Visitor, q
     shown = visitor.press(path, f"{path}/groups/pause", group="acme <b>", why="they asked", **{"for": "2h"})
     assert "Group acme <b> is paused" in shown
     assert "paused by anna@laptop: they asked; ends in 1 h 59 min" in shown
+    assert " limited)" not in visitor.text(path)
     shown = visitor.press(path, f"{path}/groups/pause", group="betty")
     assert "paused by anna@laptop" in visitor.text(path)
+    assert len(place.client.dequeue(DequeueRequest(queue, 9))) == 1
+    for page in (path, f"/dashboard/queues?name={queue}"):
+        until(lambda page=page: "3 (3 limited)" in visitor.text(page))
     for sort in ("name", "ready", "limited", "running", "oldest", "share", "none"):
         shown = visitor.text(f"{path}?groups={sort}&groups_page=9")
         acme, betty = shown.index("acme <b> 1 1"), shown.index("betty 2 2")

@@ -17,7 +17,7 @@ import pytest
 from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
-from pinlater import Ack, Client, DequeueRequest, Job
+from pinlater import Ack, Client, DequeueRequest, ExtendedJob, Job
 from pinlater.cli.agent_answers import MAX_CHARS
 from tests.server.commands import Shell
 from tests.server.running import PROGRAM, running
@@ -254,6 +254,11 @@ def test_a_team_reads_its_queues_by_commands_without_a_name(tmp_path: Path) -> N
         assert "1" in shell("shard", "list", **by_team).out
         told = shell("worker", "list", code=1, **by_team)
         assert "but on mail-out: name one of them" in told.err
+        client.enqueue("mail-out", [ExtendedJob(b"", group="acme")] * 2)
+        client.update_group("mail-out", "acme", "", set={"paused": "true"})
+        client.dequeue(DequeueRequest("mail-out", 99))
+        until(lambda: "LIMITED" in shell("queue", "stats", **by_team).out)
+        assert "acme" in shell("group", "list", "mail-out", **by_team).out
 
 
 def test_an_agent_sends_letters_back_to_their_queues(client: Client, folder: Path, address: str) -> None:

@@ -203,6 +203,22 @@ def test_lists_say_what_is_limited_and_who_got_how_much(client: Client, queue: s
     assert (shown["limited"], shown["last_minute_share"]) == (3, 0)
 
 
+def test_limited_jobs_stand_beside_the_ready_ones_of_a_queue(client: Client, queue: str, tmp_path: Path) -> None:
+    shell = Shell(tmp_path, str(client.servers[0]))
+    fill(client, queue, acme=6, betty=2)
+    assert "LIMITED" not in shell("queue", "stats", queue).out
+    assert "ready_limited" not in shell("queue", "stats", queue, "-o", "json").out
+    client.update_group(queue, "acme", PASSWORD, set={"paused": "true"})
+    assert taken(client, queue, 1) == {"betty": 1}
+    until(lambda: "LIMITED" in shell("queue", "stats", queue).out)
+    heading, row = shell("queue", "stats", queue, "--totals").out.splitlines()
+    shown = dict(zip(heading.split(), row.split(), strict=True))
+    assert (shown["READY"], shown["LIMITED"]) == ("7", "6")
+    (found,) = json.loads(shell("queue", "stats", queue, "--totals", "-o", "json").out)
+    assert (found["ready"], found["ready_limited"]) == (7, 6)
+    assert "LIMITED" in shell("top", "--once").out
+
+
 def test_the_command_line_takes_the_groups_off_all_jobs(client: Client, queue: str, tmp_path: Path) -> None:
     shell = partial(Shell(tmp_path, str(client.servers[0])), PINLATER_ADMIN_PASSWORD=PASSWORD)
     jobs = fill(client, queue, acme=700, betty=300)

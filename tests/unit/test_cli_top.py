@@ -63,6 +63,21 @@ def test_a_pause_says_who_and_why_and_how_long() -> None:
     assert lines[-2].endswith(r"paused by ann@host 1m1s ago for another 1h (the provider\x1b is down), draining")
 
 
+def test_limited_jobs_stand_beside_the_ready_ones_where_there_are_any() -> None:
+    assert "LIMITED" not in "\n".join(frame(STATUS, "a:1", 240))
+    held = queue("mail", 900, 0.0)
+    held.levels.append(LevelView(2, 40, ready_limited=35))
+    held.levels[0].ready_limited = 30
+    lines = frame(ClusterStatus(NOW_MS, [], [], [held, queue("idle", 0, 0.0)]), "a:1", 240)
+    heading, *rows = [line.split() for line in lines[-3:]]
+    assert heading[:4] == ["QUEUE", "READY", "LIMITED", "SCHEDULED"]
+    assert rows[0][:4] == ["mail", "940", "65", "1,234,567"]
+    workers, view = WorkersPage(NOW_MS, [], 0, 0, 0, 0), TopView(opened="mail")
+    for shown, is_there in ((held, True), (queue("mail", 3, 0.0), False)):
+        lines = queue_frame(shown, workers, [], NOW_MS, (240, 40), view)
+        assert ("LIMITED" in "\n".join(lines)) is is_there
+
+
 @pytest.mark.parametrize("width", [1, 20, 40, 80, 120, 200])
 def test_no_line_is_wider_than_the_terminal_and_what_matters_stays(width: int) -> None:
     lines = frame(STATUS, "10.0.0.1:9010", width)
