@@ -11,7 +11,7 @@ import asyncio
 import json
 import zlib
 from collections import Counter, deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import nlargest
 
 import structlog
@@ -95,8 +95,10 @@ class GroupHandOuts:
         self._labels: set[tuple[str, str]] = set()
         """The queues and groups that the metrics of this process name."""
 
-        self.queues: Collection[str] = frozenset()
-        """The queues of which jobs with groups were handed out here in the last minute. Every dequeue asks for it."""
+        self.queues: set[str] = set()
+        """The queues of which jobs with groups were handed out here in the last minute. It is one set for ever, so that
+        a dequeue may keep it: each asks for its queue.
+        """
 
         self._all: dict[str, HandOuts] = {}
         self._read_at_ms: int | None = None
@@ -112,8 +114,7 @@ class GroupHandOuts:
             self._steps.append(_Step(now_ms))
         counts = Counter([job.group for job in jobs])
         self._steps[-1].count(queue, counts)
-        if queue not in self.queues:
-            self.queues = {*self.queues, queue}
+        self.queues.add(queue)
         labelled = self._book.labelled(queue)
         for group, amount in counts.items():
             if group in labelled:
@@ -124,7 +125,7 @@ class GroupHandOuts:
         steps = self._steps
         while steps and not 0 <= now_ms - steps[0].begun_ms < WINDOW_MS:
             steps.popleft()
-        self.queues = frozenset().union(*(step.queues for step in steps))
+        self.queues &= {queue for step in steps for queue in step.queues}
 
     def _own(self, now_ms: int) -> dict[str, HandOuts]:
         """Those of the last minute, by queue."""

@@ -70,6 +70,7 @@ class Dequeuer:
         self._pending = context.pending
         self._limits = context.limits
         self._hand_outs = context.limits.hand_outs
+        self._grouped = context.limits.hand_outs.queues
         self._long_polls = long_polls
         self._lifecycle = lifecycle
         self._connection_claims = connection_claims
@@ -352,15 +353,20 @@ class Dequeuer:
         """Count them. Where jobs do not age they are in order of priority."""
         if settings.max_pending is not None:
             self._pending.left(queue, len(jobs))
-        first, last = jobs[0], jobs[-1]
-        # a shard to which no job with a group has come gives others
-        is_grouped = type(first) is GroupedJob or type(last) is GroupedJob or queue in self._hand_outs.queues
-        if first.priority == last.priority and settings.priority_aging_ms is None and not is_grouped:
-            self._metrics.add(len(jobs), "jobs_dequeued", queue, first.priority)
+        first = jobs[0]
+        priority = first.priority
+        # of a queue with groups a shard without any gives plain jobs: the first may be one of these
+        if (
+            priority == jobs[-1].priority
+            and settings.priority_aging_ms is None
+            and type(first) is not GroupedJob
+            and queue not in self._grouped
+        ):
+            self._metrics.add(len(jobs), "jobs_dequeued", queue, priority)
             return
         for priority, amount in Counter([job.priority for job in jobs]).items():
             self._metrics.add(amount, "jobs_dequeued", queue, priority)
-        if is_grouped:
+        if type(first) is GroupedJob or queue in self._grouped:
             self._hand_outs.count(queue, jobs)
 
 
