@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from pinlater.backends.extended import Offer
+from pinlater.cluster.group_gauges import GroupGauges
 from pinlater.model import DequeuedJob, ExtendedJob, Job
 from pinlater.model.jobs import GroupedJob, give_groups
 from pinlater.queues import group_hand_outs
 from pinlater.queues.group_hand_outs import KEPT_MS, KIND, REFRESH_MS, STEP_MS, WINDOW_MS, GroupHandOuts, HandOuts
+from pinlater.queues.group_limits import GroupLimits
+from tests.unit.cluster_stand import cluster_stand
 from tests.unit.stand import Stand, stand
 
 
@@ -127,3 +131,34 @@ async def test_the_metrics_name_no_more_than_100_groups_of_a_queue() -> None:
         at.clock.tick(1_000)
         await at.service.queues.delete("mail", "anna")
         assert not at.service.queues.group_rules.labelled("mail")
+
+
+async def test_the_server_that_counts_shows_groups_of_all_shards_and_the_rest_as_other() -> None:
+    async with cluster_stand(2) as at:
+        server = await at.server("one")
+        queues, clock, metrics = server.queues, server.time, server.metrics
+        limits = GroupLimits(server.router, queues, clock)
+        hand_outs = GroupHandOuts(server.members, queues, clock, metrics, "one")
+        gauges = GroupGauges(server.members, queues, limits, hand_outs, server.stats, clock, metrics, (1, 2, 3))
+        await queues.change("mail", {}, [], True, "anna")
+        assert gauges.is_idle()
+        await queues.change_group("mail", "acme", {"paused": "true"}, [], "anna")
+        await queues.change_group("mail", "b*", {"weight": "2"}, [], "anna")
+        for store in at.stores:
+            offers = [Offer(ExtendedJob(b"x", group=group)) for group in ("acme", "acme", "betty", "carl", "carl")]
+            await store.enqueue_extended("mail", offers, at.clock.now_ms())
+        await server.membership.renew()
+        await server.stats.tick()
+        await server.stats.drain()
+        await gauges.tick(lambda shard_id: True)
+        shown = {key: value for key, value in metrics.gauges.items() if key[0].startswith("group_")}
+        assert shown == {
+            ("group_ready_jobs", "mail", "acme"): 4,
+            ("group_ready_jobs", "mail", "other"): 6,
+            ("group_ready_limited_jobs", "mail", "acme"): 4,
+            ("group_ready_limited_jobs", "mail", "other"): 0,
+            ("group_running_jobs", "mail", "other"): 0,
+        }
+        assert not gauges.is_idle()
+        await gauges.tick(lambda shard_id: False)
+        assert not any(key[0].startswith("group_") for key in metrics.gauges)
