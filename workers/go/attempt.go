@@ -43,6 +43,8 @@ type result struct {
 	requeue   bool
 	// runAfter of a requeue at a planned moment, in milliseconds; 0: delay counts, or the job keeps its place.
 	runAfter int64
+	// repeated: it was sent before, and may have been carried out.
+	repeated bool
 	// isUnknown: what becomes of it is decided when it is sent.
 	isUnknown bool
 }

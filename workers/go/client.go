@@ -211,12 +211,8 @@ func (c *Client) EnqueueMany(ctx context.Context, queue string, jobs []JobSpec) 
 		}
 		request.Jobs = append(request.Jobs, job)
 	}
-	var answer *wire.PinLaterEnqueueResponse
 	how := calling{timeout: c.config.Timeout, repeat: true}
-	err := c.servers.call(ctx, how, func(ctx context.Context, to *wire.PinLaterClient, caller *wire.RequestContext) (err error) {
-		answer, err = to.EnqueueJobs(ctx, caller, request)
-		return err
-	})
+	answer, err := ask(ctx, c.servers, how, (*wire.PinLaterClient).EnqueueJobs, request)
 	if err != nil {
 		return nil, err
 	}
@@ -369,12 +365,8 @@ func (c *Client) lookup(ctx context.Context, descriptor string, held time.Durati
 	request.JobDescriptors = []string{descriptor}
 	request.WaitMillis = int32(held.Milliseconds())
 	request.IncludeResult_, request.IncludeTrail = true, true
-	var found map[string]*wire.PinLaterJobInfo
 	how := calling{timeout: c.config.Timeout + held, held: held, repeat: true}
-	err := c.servers.call(ctx, how, func(ctx context.Context, to *wire.PinLaterClient, caller *wire.RequestContext) (err error) {
-		found, err = to.LookupJobs(ctx, caller, request)
-		return err
-	})
+	found, err := ask(ctx, c.servers, how, (*wire.PinLaterClient).LookupJobs, request)
 	if err != nil {
 		return nil, err
 	}
@@ -407,11 +399,7 @@ func (c *Client) Cancel(ctx context.Context, descriptor string) (bool, error) {
 	request.JobDescriptors = []string{descriptor}
 	mode := wire.CancelMode_ALSO_RUNNING
 	request.Mode = &mode
-	var answer *wire.CancelJobsResponse
-	err := c.servers.call(ctx, calling{timeout: c.config.Timeout}, func(ctx context.Context, to *wire.PinLaterClient, caller *wire.RequestContext) (err error) {
-		answer, err = to.CancelJobs(ctx, caller, request)
-		return err
-	})
+	answer, err := ask(ctx, c.servers, calling{timeout: c.config.Timeout}, (*wire.PinLaterClient).CancelJobs, request)
 	if err != nil {
 		return false, err
 	}
@@ -422,9 +410,7 @@ func (c *Client) Cancel(ctx context.Context, descriptor string) (bool, error) {
 // CreateQueue makes a queue; one that is there already is no error.
 func (c *Client) CreateQueue(ctx context.Context, name string) error {
 	how := calling{timeout: c.config.Timeout, repeat: true}
-	return c.servers.call(ctx, how, func(ctx context.Context, to *wire.PinLaterClient, caller *wire.RequestContext) error {
-		return to.CreateQueue(ctx, caller, name)
-	})
+	return tell(ctx, c.servers, how, (*wire.PinLaterClient).CreateQueue, name)
 }
 
 func queueOf(descriptor string) string { return strings.SplitN(descriptor, ":", 2)[0] }

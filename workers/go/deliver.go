@@ -23,7 +23,7 @@ type batch struct {
 	requeue bool
 	results []*result
 	bytes   int
-	// repeated: it was sent before, and may have been carried out.
+	// repeated: some were sent before, and may have been carried out.
 	repeated bool
 }
 
@@ -86,6 +86,7 @@ func (w *Worker) takeResults(requeues bool, most int) []*batch {
 			batches, open[into.queue] = append(batches, into), into
 		}
 		into.results, into.bytes = append(into.results, each), into.bytes+size
+		into.repeated = into.repeated || each.repeated
 		most--
 	}
 	w.results = kept
@@ -134,7 +135,7 @@ func isRefused(err error) bool {
 	return errors.As(err, &refused) && (refused.Reason == "REQUEST_INVALID" || refused.Reason == "BODY_TOO_LARGE")
 }
 
-func (w *Worker) try(ctx context.Context, b *batch) (outcomes []wire.AckOutcome, err error) {
+func (w *Worker) try(ctx context.Context, b *batch) ([]wire.AckOutcome, error) {
 	how := calling{timeout: ackTimeout, repeat: true}
 	if b.requeue {
 		ended, err := w.decideUnknown(ctx, b)
@@ -156,19 +157,13 @@ func (w *Worker) try(ctx context.Context, b *batch) (outcomes []wire.AckOutcome,
 		if len(request.Requests) == 0 {
 			return nil, nil
 		}
-		return nil, w.acks.call(ctx, how, func(ctx context.Context, to *wire.PinLaterClient, caller *wire.RequestContext) error {
-			return to.CheckpointJobs(ctx, caller, request)
-		})
+		return nil, tell(ctx, w.acks, how, (*wire.PinLaterClient).CheckpointJobs, request)
 	}
-	request := b.acks()
-	err = w.acks.call(ctx, how, func(ctx context.Context, to *wire.PinLaterClient, caller *wire.RequestContext) error {
-		answer, err := to.AckJobs(ctx, caller, request)
-		if err == nil {
-			outcomes = answer.Outcomes
-		}
-		return err
-	})
-	return outcomes, err
+	answer, err := ask(ctx, w.acks, how, (*wire.PinLaterClient).AckJobs, b.acks())
+	if err != nil {
+		return nil, err
+	}
+	return answer.Outcomes, nil
 }
 
 // settle: a server has these results.
@@ -209,7 +204,9 @@ func (w *Worker) settleRiding(riding []*batch, outcomes [][]wire.AckOutcome, err
 		case err == nil || errors.As(err, &refused) && refused.acksApplied && !isRefused(err):
 			w.settle(each, nil)
 		default: // by themselves, until they are answered
-			each.repeated = true
+			for _, one := range each.results {
+				one.repeated = true
+			}
 			w.mu.Lock()
 			w.results = append(each.results, w.results...)
 			w.mu.Unlock()

@@ -3,6 +3,7 @@ package pinlater
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"pinlater/workers/go/internal/wire"
@@ -80,6 +81,7 @@ func fromException(e *wire.PinLaterException) *Error {
 	if made.Reason == "" {
 		made.Reason = e.ErrorCode.String()
 	}
+	made.Message = strings.TrimPrefix(made.Message, made.Reason+": ")
 	return made
 }
 

@@ -197,12 +197,8 @@ func (w *Worker) beatPart(ctx context.Context, queue string, jobs []*Job) {
 		}
 		request.Heartbeats = append(request.Heartbeats, made)
 	}
-	var answer *wire.HeartbeatJobsResponse
 	how := calling{timeout: w.beatTimeout(), repeat: true}
-	err := w.beats.call(ctx, how, func(ctx context.Context, to *wire.PinLaterClient, caller *wire.RequestContext) (err error) {
-		answer, err = to.HeartbeatJobs(ctx, caller, request)
-		return err
-	})
+	answer, err := ask(ctx, w.beats, how, (*wire.PinLaterClient).HeartbeatJobs, request)
 	again := time.Now().Add(atMost(w.interval()/4, longestRetry))
 	for i, job := range jobs {
 		outcome := wire.HeartbeatOutcome_UNREACHABLE
@@ -259,12 +255,8 @@ func (w *Worker) report(ctx context.Context, hasStopped bool) bool {
 	request := wire.NewHeartbeatJobsRequest()
 	request.QueueName, request.Heartbeats = w.queue(), []*wire.JobHeartbeat{}
 	request.Worker = w.description(hasStopped)
-	var answer *wire.HeartbeatJobsResponse
 	how := calling{timeout: w.beatTimeout(), repeat: true}
-	err := w.beats.call(ctx, how, func(ctx context.Context, to *wire.PinLaterClient, caller *wire.RequestContext) (err error) {
-		answer, err = to.HeartbeatJobs(ctx, caller, request)
-		return err
-	})
+	answer, err := ask(ctx, w.beats, how, (*wire.PinLaterClient).HeartbeatJobs, request)
 	if err == nil && answer.Command != nil {
 		w.obey(*answer.Command, answer.GetCommandNumber())
 	}

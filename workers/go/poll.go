@@ -60,13 +60,9 @@ func (w *Worker) poll(ctx context.Context) {
 		w.mu.Lock()
 		w.endPoll = end
 		w.mu.Unlock()
-		var answer *wire.DequeueFromQueuesResponse
 		began := time.Now()
 		how := calling{timeout: held + pollMargin, once: true, onSent: deliver}
-		err := w.polls.call(within, how, func(ctx context.Context, to *wire.PinLaterClient, caller *wire.RequestContext) (err error) {
-			answer, err = to.DequeueFromQueues(ctx, caller, request)
-			return err
-		})
+		answer, err := ask(within, w.polls, how, (*wire.PinLaterClient).DequeueFromQueues, request)
 		deliver()
 		interrupted := within.Err() != nil
 		end()
@@ -154,9 +150,7 @@ func (w *Worker) receive(ctx context.Context, sent func()) {
 	nothing := wire.NewPinLaterCheckpointJobsRequest()
 	nothing.QueueName, nothing.Requests = w.queue(), []*wire.PinLaterCheckpointJobRequest{}
 	how := calling{timeout: pollMargin, once: true, onSent: sent}
-	_ = w.polls.call(ctx, how, func(ctx context.Context, to *wire.PinLaterClient, caller *wire.RequestContext) error {
-		return to.CheckpointJobs(ctx, caller, nothing)
-	}) // it says nothing, and the next dequeue finds out what is wrong
+	_ = tell(ctx, w.polls, how, (*wire.PinLaterClient).CheckpointJobs, nothing) // the next dequeue finds out what is wrong
 }
 
 // note says which queues give nothing. Where all are in error, the answer came at once, and a while is left to them.

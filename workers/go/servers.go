@@ -72,6 +72,28 @@ type calling struct {
 
 type callFunc func(ctx context.Context, client *wire.PinLaterClient, caller *wire.RequestContext) error
 
+// method is a call of the interface, whose answer is of type R.
+type method[Q, R any] func(*wire.PinLaterClient, context.Context, *wire.RequestContext, Q) (R, error)
+
+// ask makes a call that has an answer.
+func ask[Q, R any](ctx context.Context, of *servers, how calling, do method[Q, R], request Q) (answer R, err error) {
+	err = of.call(ctx, how, func(ctx context.Context, to *wire.PinLaterClient, caller *wire.RequestContext) (err error) {
+		answer, err = do(to, ctx, caller, request)
+		return err
+	})
+	return answer, err
+}
+
+// tell makes a call that has none.
+func tell[Q any](
+	ctx context.Context, of *servers, how calling,
+	do func(*wire.PinLaterClient, context.Context, *wire.RequestContext, Q) error, request Q,
+) error {
+	return of.call(ctx, how, func(ctx context.Context, to *wire.PinLaterClient, caller *wire.RequestContext) error {
+		return do(to, ctx, caller, request)
+	})
+}
+
 // call makes a call, at as many servers and as often as its time allows and its kind permits. The error is an *Error.
 func (s *servers) call(ctx context.Context, how calling, do callFunc) error {
 	deadline := time.Now().Add(how.timeout)

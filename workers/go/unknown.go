@@ -41,12 +41,8 @@ func (w *Worker) decideUnknown(ctx context.Context, b *batch) (*batch, error) {
 	if len(request.JobDescriptors) == 0 {
 		return ended, nil
 	}
-	var found map[string]*wire.PinLaterJobInfo
 	how := calling{timeout: ackTimeout, repeat: true}
-	err := w.acks.call(ctx, how, func(ctx context.Context, to *wire.PinLaterClient, caller *wire.RequestContext) (err error) {
-		found, err = to.LookupJobs(ctx, caller, request)
-		return err
-	})
+	found, err := ask(ctx, w.acks, how, (*wire.PinLaterClient).LookupJobs, request)
 	if err != nil {
 		return nil, err
 	}
