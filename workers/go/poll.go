@@ -77,7 +77,7 @@ func (w *Worker) poll(ctx context.Context) {
 		failures = 0
 		w.logOver("servers", "servers answer again")
 		w.settleRiding(riding, answer.AckOutcomes, nil)
-		arrived = w.claimed(answer)
+		arrived = w.claimed(answer, request)
 		if w.Hooks.Dequeued != nil {
 			w.Hooks.Dequeued(len(arrived), time.Since(began))
 		}
@@ -101,10 +101,10 @@ func (w *Worker) request(arrived int) *wire.DequeueFromQueuesRequest {
 	}
 	waiting := len(w.atHand) + arrived
 	spare := w.Slots - len(w.running) - waiting
-	ahead := w.prefetch.next(w.atHand)
-	if spare <= 0 && (len(ahead) == 0 || !w.prefetch.wantsMore(waiting)) {
+	if spare <= 0 && (waiting == 0 || !w.prefetch.wantsMore(waiting)) {
 		return nil
 	}
+	ahead := w.prefetch.next(w.atHand)
 	request := wire.NewDequeueFromQueuesRequest()
 	for queue, weight := range w.Queues {
 		share := wire.NewQueueShare()
@@ -130,7 +130,7 @@ func (w *Worker) request(arrived int) *wire.DequeueFromQueuesRequest {
 }
 
 // claimed are the jobs of an answer; their claims are kept alive from now on.
-func (w *Worker) claimed(answer *wire.DequeueFromQueuesResponse) []*Job {
+func (w *Worker) claimed(answer *wire.DequeueFromQueuesResponse, request *wire.DequeueFromQueuesRequest) []*Job {
 	jobs := make([]*Job, 0, len(answer.Jobs))
 	now := time.Now()
 	w.mu.Lock()
@@ -142,6 +142,7 @@ func (w *Worker) claimed(answer *wire.DequeueFromQueuesResponse) []*Job {
 		w.prefetch.took(job)
 		jobs = append(jobs, job)
 	}
+	w.prefetch.came(len(jobs), int(request.Limit))
 	return jobs
 }
 

@@ -20,6 +20,7 @@ type queueTimes struct {
 type prefetchPlan struct {
 	slotTime time.Duration
 	queues   map[string]*queueTimes
+	planned  int
 	refillAt int
 }
 
@@ -57,6 +58,13 @@ func (p *prefetchPlan) handedBack(queue string) {
 	}
 }
 
+// came: with fewer jobs than half of what was asked for there are no more now, until none is at hand.
+func (p *prefetchPlan) came(jobs, limit int) {
+	if jobs < limit+p.planned/2 {
+		p.refillAt = 0
+	}
+}
+
 func (p *prefetchPlan) wantsMore(waiting int) bool { return waiting <= p.refillAt }
 
 // next is what to ask for, with these jobs at hand: of each queue as if it were alone, as a server gives of it what the
@@ -84,6 +92,6 @@ func (p *prefetchPlan) next(atHand []*Job) map[string]int {
 			}
 		}
 	}
-	p.refillAt = (len(atHand) + most) / 2
+	p.planned, p.refillAt = most, (len(atHand)+most)/2
 	return wanted
 }

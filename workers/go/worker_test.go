@@ -359,3 +359,43 @@ func TestAQueueThatIsNotThereHoldsUpNoOther(t *testing.T) {
 	}
 	waitFor(t, client, enqueue(t, client, "go_later", pinlater.JobSpec{Name: "quick"}))
 }
+
+func TestAWorkerWhoseSlotsAreTakenLeavesTheServerAlone(t *testing.T) {
+	client, queue := prepare(t)
+	var polls atomic.Int64
+	how := options(queue)
+	how.Slots = 2
+	how.Hooks.Dequeued = func(int, time.Duration) { polls.Add(1) }
+	worker := pinlater.NewWorker(client, how)
+	begun, let := make(chan struct{}, 2), make(chan struct{})
+	worker.Handle("quick", func(context.Context, *pinlater.Job) (any, error) { return nil, nil })
+	worker.Handle("long", func(context.Context, *pinlater.Job) (any, error) {
+		begun <- struct{}{}
+		<-let
+		return nil, nil
+	})
+	running(t, worker)
+	descriptors, err := client.EnqueueMany(background(t), queue, make100())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, job := range descriptors { // from now on quick jobs are expected, and fetched ahead
+		waitFor(t, client, job)
+	}
+	for i := 0; i < 2; i++ {
+		enqueue(t, client, queue, pinlater.JobSpec{Name: "long"})
+		receive(t, begun)
+	}
+	time.Sleep(200 * time.Millisecond)
+	before := polls.Load()
+	time.Sleep(500 * time.Millisecond)
+	if more := polls.Load() - before; more > 2 {
+		t.Error("polls while no slot is free: ", more)
+	}
+	third := enqueue(t, client, queue, pinlater.JobSpec{Name: "long"})
+	if info, err := client.Lookup(background(t), third); err != nil || info.State != pinlater.Pending {
+		t.Error("a third job is kept from other workers: ", info, err)
+	}
+	close(let)
+	waitFor(t, client, third)
+}
