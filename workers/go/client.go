@@ -31,9 +31,11 @@ type Config struct {
 	// Servers are HOST, HOST:PORT, [IPV6]:PORT, or dns:NAME:PORT for all addresses of a name. The port is 9010 if it is
 	// left out. Nil: what PINLATER_SERVER names (with commas), else 127.0.0.1.
 	Servers []string
-	// CAFile: TLS with servers whose certificates this authority signed. CertFile and KeyFile: the caller's own.
+	// CAFile: TLS with servers whose certificates this authority signed. CertFile and KeyFile: the caller's own. Without
+	// CAFile: what PINLATER_TLS_CA, PINLATER_TLS_CERT and PINLATER_TLS_KEY name.
 	CAFile, CertFile, KeyFile string
-	// Token shows who calls. TokenFile is read again when the token is refused.
+	// Token shows who calls. TokenFile is read again when the token is refused. Without either: PINLATER_TOKEN and
+	// PINLATER_TOKEN_FILE.
 	Token, TokenFile string
 	// Source is the last part of the claims made for this program: HOST:PID and something random where it is "".
 	Source string
@@ -70,6 +72,13 @@ func NewClient(config Config) (*Client, error) {
 			}
 		}
 		config.Servers[i] = server
+	}
+	if config.CAFile == "" {
+		config.CAFile, config.CertFile, config.KeyFile =
+			os.Getenv("PINLATER_TLS_CA"), os.Getenv("PINLATER_TLS_CERT"), os.Getenv("PINLATER_TLS_KEY")
+	}
+	if config.Token == "" && config.TokenFile == "" {
+		config.Token, config.TokenFile = os.Getenv("PINLATER_TOKEN"), os.Getenv("PINLATER_TOKEN_FILE")
 	}
 	if config.Source == "" {
 		host, _ := os.Hostname()

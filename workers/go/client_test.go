@@ -200,3 +200,22 @@ func TestTheConfigurationIsChecked(t *testing.T) {
 		}
 	}
 }
+
+func TestATokenFileIsReadAgainWhenItsTokenIsRefused(t *testing.T) {
+	folder := t.TempDir()
+	file, rules := filepath.Join(folder, "token"), filepath.Join(folder, "rules.toml")
+	for path, text := range map[string]string{rules: "[[rules]]\nwho = [\"token:nobody\"]\nroles = [\"viewer\"]\n", file: "plt_" + strings.Repeat("x", 43) + "\n"} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	server := startServer(t, "--rules", rules)
+	client := server.client(t, pinlater.Config{TokenFile: file, Timeout: within}) // answers to wrong tokens are held back
+	if err := client.CreateQueue(background(t), "a"); !errors.Is(err, pinlater.ErrForbidden) {
+		t.Fatal(err)
+	}
+	server.command("token", "create", "web", "--role", "admin", "--output", file)
+	if err := client.CreateQueue(background(t), "a"); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -12,7 +12,6 @@ import (
 	"math/big"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -169,28 +168,15 @@ func TestAnOperatorSeesAndStopsAWorker(t *testing.T) {
 	worker := holding(t, client, how)
 	job := enqueue(t, client, queue, pinlater.JobSpec{Name: "held"})
 	receive(t, worker.begun)
-	pinlaterCommand := func(arguments ...string) string {
-		words := append(strings.Fields(os.Getenv("PINLATER_COMMAND")), "pinlater")
-		if len(words) > 1 {
-			words = words[:len(words)-1]
-		}
-		command := exec.Command(words[0], append(words[1:], arguments...)...)
-		command.Env = append(os.Environ(), "PINLATER_SERVER="+shared.server.address)
-		output, err := command.CombinedOutput()
-		if err != nil {
-			t.Fatalf("%v: %s", err, output)
-		}
-		return string(output)
-	}
-	until(t, "it is listed", func() bool { return strings.Contains(pinlaterCommand("worker", "list"), how.Name) })
-	pinlaterCommand("worker", "stop", "--app", how.Name)
-	until(t, "it stops", func() bool { return strings.Contains(pinlaterCommand("worker", "list"), "stopping") })
+	until(t, "it is listed", func() bool { return strings.Contains(shared.server.command("worker", "list"), how.Name) })
+	shared.server.command("worker", "stop", "--app", how.Name)
+	until(t, "it stops", func() bool { return strings.Contains(shared.server.command("worker", "list"), "stopping") })
 	close(worker.let)
 	if err := receive(t, worker.ended); err != nil {
 		t.Error(err)
 	}
 	ranOnce(t, client, job)
-	until(t, "it is listed no more", func() bool { return !strings.Contains(pinlaterCommand("worker", "list"), how.Name) })
+	until(t, "it is listed no more", func() bool { return !strings.Contains(shared.server.command("worker", "list"), how.Name) })
 }
 
 func TestCallsGoOverTLS(t *testing.T) {

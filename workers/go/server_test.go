@@ -45,20 +45,37 @@ func startServer(t testing.TB, arguments ...string) *server {
 	return s
 }
 
-func (s *server) start() {
-	s.t.Helper()
-	command := strings.Fields(os.Getenv("PINLATER_COMMAND"))
-	if len(command) == 0 {
-		command = []string{"pinlater"}
+// pinlater is the command, in the server's folder, with none of its settings from outside.
+func (s *server) pinlater(arguments ...string) *exec.Cmd {
+	words := strings.Fields(os.Getenv("PINLATER_COMMAND"))
+	if len(words) == 0 {
+		words = []string{"pinlater"}
 	}
-	s.process = exec.Command(command[0], append(command[1:], s.arguments...)...)
-	s.process.Dir = s.folder
-	s.process.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	command := exec.Command(words[0], append(words[1:], arguments...)...)
+	command.Dir = s.folder
+	command.Env = []string{"PINLATER_SERVER=" + s.address}
 	for _, each := range os.Environ() {
 		if !strings.HasPrefix(each, "PINLATER_") {
-			s.process.Env = append(s.process.Env, each)
+			command.Env = append(command.Env, each)
 		}
 	}
+	return command
+}
+
+// command carries out a command of an operator, and gives what it prints.
+func (s *server) command(arguments ...string) string {
+	s.t.Helper()
+	output, err := s.pinlater(arguments...).CombinedOutput()
+	if err != nil {
+		s.t.Fatalf("%v: %s", err, output)
+	}
+	return string(output)
+}
+
+func (s *server) start() {
+	s.t.Helper()
+	s.process = s.pinlater(s.arguments...)
+	s.process.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	log, err := os.OpenFile(filepath.Join(s.folder, "server.log"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		s.t.Fatal(err)

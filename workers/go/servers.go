@@ -105,26 +105,27 @@ func (s *servers) call(ctx context.Context, how calling, do callFunc) error {
 	case <-within.Done():
 		return verdict(ctx, &callFailed{why: errors.New("no connection was free")}, false)
 	}
-	tried, round, maybe, renew := map[*server]bool{}, 0, false, false
+	tried, round, maybe, caller := map[*server]bool{}, 0, false, s.context(false)
 	for {
 		to := s.pick(tried)
 		attempt, end := within, context.CancelFunc(func() {})
 		if how.repeat && round == 0 && len(tried) == 0 { // half of the time: a second attempt is safe, and may be quick
 			attempt, end = context.WithTimeout(within, how.held+(how.timeout-how.held)/2)
 		}
-		err := s.attempt(attempt, to, how.onSent, s.context(renew), do)
+		err := s.attempt(attempt, to, how.onSent, caller, do)
 		end()
 		if err == nil {
 			return nil
 		}
-		renew = false
 		var refused *Error
 		var failed *callFailed
 		again, other, pause := false, false, time.Duration(0)
 		if errors.As(err, &refused) {
 			again, other, pause = refused.maySendAgain(how.repeat), refused.Reason == "DRAINING", refused.RetryAfter
-			if refused.Reason == ErrForbidden.Reason && round == 0 && s.context(true).GetToken() != s.context(false).GetToken() {
-				again, renew = true, true
+			if refused.Reason == ErrForbidden.Reason {
+				if renewed := s.context(true); renewed.GetToken() != caller.GetToken() { // it was exchanged
+					again, caller = true, renewed
+				}
 			}
 		} else if errors.As(err, &failed) {
 			maybe = maybe || failed.sent
@@ -141,7 +142,7 @@ func (s *servers) call(ctx context.Context, how calling, do callFunc) error {
 			continue
 		}
 		tried = map[*server]bool{}
-		if pause == 0 && !renew {
+		if pause == 0 {
 			pause = time.Duration(rand.Int63n(int64(grown(firstBackoff, round, longestBackoff))))
 		}
 		round++
