@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand"
 	"net"
 	"strings"
 	"sync"
@@ -66,7 +65,7 @@ func connect(ctx context.Context, to *server, config *tls.Config, onBreak func()
 		if err != nil {
 			return nil, err
 		}
-		address = net.JoinHostPort(found[rand.Intn(len(found))], port)
+		address = net.JoinHostPort(found[int(randomFloat()*float64(len(found)))], port)
 	}
 	raw, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
 	if err != nil {

@@ -3,7 +3,6 @@ package pinlater
 import (
 	"context"
 	"errors"
-	"math/rand"
 	"time"
 
 	"pinlater/workers/go/internal/wire"
@@ -126,7 +125,7 @@ func (w *Worker) send(ctx context.Context, b *batch) {
 		}
 		b.repeated = true
 		w.logOnce("results", "results of jobs are not delivered, and are kept meanwhile: "+err.Error())
-		wait(ctx, time.Duration(float64(grown(firstPause, failures, lookAgain))*(0.5+rand.Float64()/2)))
+		wait(ctx, time.Duration(float64(grown(firstPause, failures, lookAgain))*(0.5+randomFloat()/2)))
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand"
 	"time"
 
 	"pinlater/workers/go/internal/wire"
@@ -183,7 +182,7 @@ func (w *Worker) note(ctx context.Context, answer *wire.DequeueFromQueuesRespons
 
 func (w *Worker) pollFailed(ctx context.Context, err error, failures int) {
 	var refused *Error
-	hold := time.Duration(float64(grown(firstPause, failures-1, lookAgain)) * (0.5 + rand.Float64()/2))
+	hold := time.Duration(float64(grown(firstPause, failures-1, lookAgain)) * (0.5 + randomFloat()/2))
 	if errors.As(err, &refused) {
 		switch {
 		case refused.Reason == ErrForbidden.Reason || refused.Reason == ErrQueueNotFound.Reason:

@@ -3,6 +3,7 @@ package pinlater
 import (
 	"errors"
 	"math/rand"
+	"sync"
 	"time"
 )
 
@@ -64,7 +65,7 @@ func (r Retry) after(attempt, attempts int, err error) time.Duration {
 	if delay <= 0 || r.Jitter == 0 {
 		return delay
 	}
-	return time.Duration(float64(delay) * (1 + r.Jitter*(2*rand.Float64()-1)))
+	return time.Duration(float64(delay) * (1 + r.Jitter*(2*randomFloat()-1)))
 }
 
 // askedEnd is what a handler returns to choose how its attempt ends.
@@ -106,3 +107,16 @@ func RetryAfter(delay time.Duration, err error) error {
 // Snooze is returned by a handler whose job is to come again after that time, with no attempt spent; beyond
 // HandlerOptions.MaxSnoozes it fails. A raw job spends an attempt, as its body has no place for the count.
 func Snooze(delay time.Duration) error { return &askedEnd{kind: askSnooze, after: delay} }
+
+// random is the package's own, as the one of math/rand gives each process the same numbers in Go 1.19.
+var random = struct {
+	sync.Mutex
+	*rand.Rand
+}{Rand: rand.New(rand.NewSource(time.Now().UnixNano()))}
+
+// randomFloat is from 0 to below 1.
+func randomFloat() float64 {
+	random.Lock()
+	defer random.Unlock()
+	return random.Float64()
+}

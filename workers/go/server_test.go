@@ -3,6 +3,7 @@ package pinlater_test
 import (
 	"context"
 	"fmt"
+	"math/rand"
 	"net"
 	"os"
 	"os/exec"
@@ -31,18 +32,25 @@ type server struct {
 
 func startServer(t testing.TB, arguments ...string) *server {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0") // a port that it has again after a restart
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := listener.Addr().String()
-	listener.Close()
-	_, port, _ := net.SplitHostPort(address)
-	s := &server{t: t, folder: t.TempDir(), address: address}
+	port := freePort(t) // it has the same one again after a restart
+	s := &server{t: t, folder: t.TempDir(), address: "127.0.0.1:" + port}
 	s.arguments = append([]string{"serve", "--port", port, "--api", "none", "--http", "none"}, arguments...)
 	s.start()
 	t.Cleanup(s.stop)
 	return s
+}
+
+// freePort is one that no connection to elsewhere gets by chance, as those from 32,768 on.
+func freePort(t testing.TB) string {
+	for range [100]int{} {
+		port := fmt.Sprint(12_000 + rand.Intn(18_000))
+		if listener, err := net.Listen("tcp", "127.0.0.1:"+port); err == nil {
+			listener.Close()
+			return port
+		}
+	}
+	t.Fatal("no port is free")
+	return ""
 }
 
 // pinlater is the command, in the server's folder, with none of its settings from outside.
@@ -136,6 +144,8 @@ var shared struct {
 	server *server
 	queues atomic.Int64
 }
+
+func init() { rand.Seed(time.Now().UnixNano()) } // Go 1.19 begins with the same numbers each time
 
 // TestMain ends the server that most tests share.
 func TestMain(m *testing.M) {

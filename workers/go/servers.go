@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"math/rand"
 	"sync"
 	"time"
 
@@ -54,7 +53,7 @@ func newServers(config *Config, tls *tls.Config, context func(bool) *wire.Reques
 	for _, address := range config.Servers {
 		s.all = append(s.all, &server{address: address})
 	}
-	s.next = rand.Intn(len(s.all))
+	s.next = int(randomFloat() * float64(len(s.all)))
 	return s
 }
 
@@ -143,7 +142,7 @@ func (s *servers) call(ctx context.Context, how calling, do callFunc) error {
 		}
 		tried = map[*server]bool{}
 		if pause == 0 {
-			pause = time.Duration(rand.Int63n(int64(grown(firstBackoff, round, longestBackoff))))
+			pause = time.Duration(randomFloat() * float64(grown(firstBackoff, round, longestBackoff)))
 		}
 		round++
 		if time.Until(deadline) <= pause {
