@@ -26,6 +26,7 @@ from pinlater.errors import PinLaterError, QueueNotFound
 from pinlater.model import MAX_TIME_MS, AckOutcome, JobState, descriptor_prefix, parse_descriptor
 from pinlater.queues.breaker_record import OpenBreaker, ProbeSlot, SlotState, read_slot
 from pinlater.queues.directory import QueueDirectory
+from pinlater.queues.gone_shards import GoneShards
 from pinlater.schedule import utc_text
 from pinlater.shards.shard_set import ShardSet
 
@@ -43,9 +44,6 @@ ack has time to say so.
 _AGAIN_MS = 1_000
 """The slot rests so long where no job was there."""
 
-GONE_MS = 60_000
-"""A shard that is no longer configured is waited for so long: servers do not read their configuration all at once."""
-
 
 class Probe(NamedTuple):
     """The right to hand out one job of a queue."""
@@ -62,12 +60,12 @@ class BreakerProbes:
         self._members = members
         self._queues = queues
         self._clock = clock
+        self.gone = GoneShards(members, queues, clock)
         self._slots: dict[str, ProbeSlot] = {}
         self._succeeded: dict[str, int] = {}
         """Jobs of queues whose breaker is open that succeeded a moment ago, and when."""
         self._missing_since: dict[str, tuple[str, int]] = {}
         """By queue the job that was tried and is not there any more, and since when."""
-        self._unknown_since: dict[str, int] = {}
         self.on_change: Callable[[str], None] = lambda queue: None
 
     def slot(self, queue: str) -> ProbeSlot | None:
@@ -202,7 +200,7 @@ class BreakerProbes:
     async def _outcome(self, queue: str, slot: ProbeSlot) -> bool | None:
         """Whether the probe succeeded, by the state of its job; None: it still runs, or nobody can tell now."""
         ref = parse_descriptor(slot.job)
-        if ref is None or self.is_gone(ref.shard):
+        if ref is None or self.gone.is_gone(ref.shard):
             return False
         member = self._members.by_id(ref.shard)
         if member is None or not member.is_healthy:
@@ -227,16 +225,6 @@ class BreakerProbes:
             since_ms = now_ms
         self._missing_since[queue] = job, since_ms
         return False if now_ms - since_ms >= _MISSING_MS else None
-
-    def is_gone(self, shard_id: str) -> bool:
-        """Whether a shard was given up, or has not been configured for a while."""
-        if shard_id in self._queues.given_up_shards():
-            return True
-        if self._members.by_id(shard_id) is not None:
-            self._unknown_since.pop(shard_id, None)
-            return False
-        now_ms = self._clock.now_ms()
-        return now_ms - self._unknown_since.setdefault(shard_id, now_ms) > GONE_MS
 
     async def forget(self, queue: str, opened: OpenBreaker) -> None:
         """The breaker is closed: its slot goes. Raises nothing: one that stays is of an opening that is over."""

@@ -150,7 +150,7 @@ class Breakers:
         for queue, opened in list(self._queues.breaker_records().items()):
             if queue not in self._queues.breaker_rules():
                 await self._close(queue, opened, "the queue has no pause_on_failures any more")
-            elif opened.place != place.shard.shard_id and self.probes.is_gone(opened.place):
+            elif opened.place != place.shard.shard_id and self.probes.gone.is_gone(opened.place):
                 moved = OpenBreaker("", opened.opened_ms, opened.why, place.shard.shard_id)
                 await self._change(queue, _instead_of(opened, moved.text()))
 

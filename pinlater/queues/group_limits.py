@@ -36,6 +36,7 @@ from pinlater.clock import Clock
 from pinlater.errors import PinLaterError, QueueNotFound
 from pinlater.model import DequeuedJob, JobState, parse_descriptor
 from pinlater.queues.directory import QueueDirectory
+from pinlater.queues.gone_shards import GoneShards
 from pinlater.queues.group_rules_book import GroupLimit
 from pinlater.shards.handle import ShardHandle
 from pinlater.shards.rendezvous import rendezvous_pick
@@ -62,10 +63,6 @@ CHECK_MS, CHECK_AGAIN_MS = 5_000, 10_000
 """When a permit is checked first, and again."""
 
 CHECKED_AT_ONCE = 500
-FORGET_MS = 60_000
-"""A shard that is no longer configured is missing for so long before it is gone: servers do not read their
-configuration all at once.
-"""
 
 TICK_MS = 1_000
 """So often permits are checked."""
@@ -87,12 +84,12 @@ class GroupLimits:
         self._members = router.members
         self._queues = queues
         self._clock = clock
+        self._gone = GoneShards(router.members, queues, clock)
         self._tasks = BackgroundTasks()
         self._ending: dict[str, list[PermitKey]] = {}
         """Permits that are to be taken back by the next call, by queue, while one is under way."""
         self._uncounted_ms: dict[str, int] = {}
         """When the home of a queue did not answer, by queue."""
-        self._missing_since: dict[str, int] = {}
         self._at_rate_until_ms: dict[str, int] = {}
         """Until when a group is held back that was at its rate, by queue; the last of them."""
 
@@ -368,7 +365,7 @@ class GroupLimits:
             await self._end(queue, keys)
 
     async def _ended_on(self, queue: str, shard_id: str, keys: Sequence[PermitKey]) -> Sequence[PermitKey]:
-        if self._is_gone(shard_id):
+        if self._gone.is_gone(shard_id):
             return keys
         member = self._members.by_id(shard_id)
         if member is None:
@@ -389,7 +386,7 @@ class GroupLimits:
     async def _home(self, queue: str) -> ShardHandle | None:
         """The shard where the permits of a queue are; None: it is not known, or none can be made it."""
         shard_id = self._queues.group_rules.home(queue)
-        if shard_id and not self._is_gone(shard_id):
+        if shard_id and not self._gone.is_gone(shard_id):
             return self._members.by_id(shard_id)
         with_groups = [each.shard.shard_id for each in self._members.all if each.shard.has_groups]
         able = [each for each in with_groups if not self._queues.is_given_up(each)]
@@ -402,18 +399,6 @@ class GroupLimits:
             _log.debug("permits_not_moved", queue=queue, shard=picked, error=error.message)
             return None
         return self._members.by_id(self._queues.group_rules.home(queue))
-
-    def _is_gone(self, shard_id: str) -> bool:
-        """Whether a shard was given up, or is configured no more and has been missing for a while."""
-        if self._queues.is_given_up(shard_id):
-            return True
-        if self._members.by_id(shard_id) is not None:
-            self._missing_since.pop(shard_id, None)
-            return False
-        if self._members.has_unknown_ids():  # it may be one of these
-            return False
-        now_ms = self._clock.now_ms()
-        return now_ms - self._missing_since.setdefault(shard_id, now_ms) >= FORGET_MS
 
 
 class _Hold:

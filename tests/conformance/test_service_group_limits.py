@@ -14,7 +14,8 @@ from pinlater.errors import RequestInvalid
 from pinlater.model import Ack, DequeuedJob, DequeueRequest, ExtendedJob, Job, JobState, parse_descriptor
 from pinlater.model.job_holds import HoldReason
 from pinlater.model.job_selection import JobPhase, JobSelection
-from pinlater.queues.group_limits import CHECK_AGAIN_MS, CHECK_MS, FORGET_MS, HELD_MS
+from pinlater.queues.gone_shards import GONE_MS
+from pinlater.queues.group_limits import CHECK_AGAIN_MS, CHECK_MS, HELD_MS
 from tests.conformance.bindings import BINDINGS
 from tests.conformance.conftest import Serve
 from tests.conformance.served import CLAIM_TIMEOUT_MS, Served
@@ -229,7 +230,7 @@ async def test_groups_wait_while_their_limits_cannot_be_counted(served: Served) 
     assert hold.text == (
         "The limits of its group 'a' cannot be counted: shard gone, where that is done, does not answer."
     )
-    served.clock.tick(FORGET_MS)
+    served.clock.tick(GONE_MS)
     assert groups_of(await dequeue(served, 100)) == {"a": 4}, "the home is where it was, and knows of the first job"
 
 
@@ -242,7 +243,7 @@ async def test_the_probe_of_a_breaker_that_is_found_behind_a_full_group_is_follo
     home = served.api.queues.group_rules.home(served.queue)
     (shard,) = [each for each in served.shards if each.shard_id == home]
     now_ms = served.clock.now_ms()
-    await shard.take_permits(served.queue, [PermitRequest("a", [holder], 1)], now_ms + FORGET_MS, now_ms)
+    await shard.take_permits(served.queue, [PermitRequest("a", [holder], 1)], now_ms + GONE_MS, now_ms)
     failed = (await served.api.scan(served.filter(JobState.PENDING))).jobs
     await served.api.cancel(served.queue, [each.descriptor for each in failed])
     await stored(served, "a", 12)

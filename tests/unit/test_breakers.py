@@ -11,9 +11,9 @@ from pinlater.backends.base import ClaimRequest, ConfigEntry, JobKey
 from pinlater.errors import BreakersNotYet, DequeueRateLimited, ShardConnectionFailed
 from pinlater.metrics import Metrics
 from pinlater.model import Ack, ClaimOutcome, ExtendedJob, Job, RequestContext, parse_descriptor
-from pinlater.queues.breaker_probes import GONE_MS
 from pinlater.queues.breaker_record import BREAKER_PREFIX, TAKEN_MS, read_open_breaker
 from pinlater.queues.breakers import Breakers
+from pinlater.queues.gone_shards import GONE_MS
 from pinlater.queues.settings import BREAKER
 from pinlater.service import ClaimTokens
 from pinlater.service.queue_limits import QueueLimits
