@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from pinlater.model import MAX_TIME_MS
+from pinlater.model.group_patterns import fits
 
 GROUP_RULES_PREFIX = "@groups/"
 
@@ -59,26 +60,6 @@ class GroupRules:
 NO_GROUP_RULES = GroupRules()
 
 
-def fits(parts: Sequence[bytes], group: bytes) -> bool:
-    """Whether a group fits a pattern; each part is looked for once.
-
-    >>> [fits(b"a*c*".split(b"*"), group) for group in (b"abc", b"ac1", b"ab", b"bc")]
-    [True, True, False, False]
-    >>> fits([b"ab", b"ba"], b"aba")
-    False
-    """
-    first, *middle, last = parts
-    if not group.startswith(first):
-        return False
-    at, end = len(first), len(group) - len(last)
-    for part in middle:
-        found = group.find(part, at, end)
-        if found < 0:
-            return False
-        at = found + len(part)
-    return at <= end and group.endswith(last)
-
-
 def read_group_rules(text: str) -> GroupRules:
     """The rules in the text of an entry. What a newer version writes beside them, or in another form, counts for
     nothing: no claim fails for it.
@@ -96,12 +77,3 @@ def _rule(texts: Texts) -> GroupRule:
     until = texts.get("paused_until", "none")
     until_ms = MAX_TIME_MS if until == "none" else int(until)
     return GroupRule(int(texts.get("weight", "1")), until_ms if texts.get("paused") == "true" else 0)
-
-
-def in_order(names: Sequence[str]) -> list[str]:
-    """Patterns, the one that counts before others first: by the longest part, then as texts.
-
-    >>> in_order(["a*", "*long*", "b*", "*abc"])
-    ['*long*', '*abc', 'a*', 'b*']
-    """
-    return sorted(names, key=lambda name: (-max(map(len, name.split("*"))), name))

@@ -12,11 +12,12 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from pinlater.backends.base import ConfigEntry
-from pinlater.backends.group_rules import GROUP_RULES_PREFIX, MAX_PATTERNS, MAX_RULES, fits, in_order
+from pinlater.backends.group_rules import GROUP_RULES_PREFIX, MAX_PATTERNS, MAX_RULES
 from pinlater.backends.token_bucket import capacity_of
 from pinlater.clock import Clock
 from pinlater.errors import QueueNotFound, RequestInvalid
 from pinlater.model import SettingView
+from pinlater.model.group_patterns import fits, in_order
 from pinlater.queues import changes
 from pinlater.queues.changes import Author, Update
 from pinlater.queues.settings import GROUP_SETTINGS, OF_A_PAUSE, GroupSettings
@@ -121,7 +122,7 @@ class GroupRulesBook:
             return of_all
         before, limit = limits.of.get(group, (None, of_all))
         if before != of_all:
-            limit = _limit(self._texts(queue, group)[1], of_all)
+            limit = _limit(self._texts(queue, group, paused=False)[1], of_all)
             if len(limits.of) >= _MOST_KEPT:
                 limits.of.clear()
             limits.of[group] = of_all, limit
@@ -159,17 +160,19 @@ class GroupRulesBook:
                 views[name] = SettingView(GROUP_SETTINGS[name].text(value), "default" if value is None else "queue")
         return views
 
-    def _texts(self, queue: str, group: str) -> tuple[str, Texts]:
-        """What is said of a group, and where."""
+    def _texts(self, queue: str, group: str, *, paused: bool = True) -> tuple[str, Texts]:
+        """What is said of a group, and where; a pause that is over says nothing, so that the pattern counts again
+        which fits the group. `paused`: whether a pause says something at all.
+        """
         rules = self.rules(queue)
         source, texts = "group", rules.get(group, {})
+        until = texts.get("paused_until", "none")
+        if not paused or (until != "none" and int(until) <= self._clock.now_ms()):
+            texts = {key: text for key, text in texts.items() if not key.startswith("paused")}
         if not texts:
             patterns = in_order([name for name in rules if "*" in name])
             pattern = next((each for each in patterns if fits(each.encode().split(b"*"), group.encode())), "")
             source, texts = f"pattern {pattern}", rules.get(pattern, {})
-        until = texts.get("paused_until", "none")
-        if until != "none" and int(until) <= self._clock.now_ms():
-            texts = {key: text for key, text in texts.items() if not key.startswith("paused")}
         return (source, texts) if texts else ("default", {})
 
     def update(self, queue: str, group: str, set: Texts, unset: Sequence[str], who: str) -> Update:

@@ -6,7 +6,8 @@ import asyncio
 
 from pinlater.backends.permit_store import PermitKey, PermitRequest
 from pinlater.model import ExtendedJob, RequestContext
-from pinlater.queues.group_limits import CHECK_AGAIN_MS, CHECK_MS, FORGET_MS
+from pinlater.queues.gone_shards import GONE_MS
+from pinlater.queues.group_limits import CHECK_AGAIN_MS, CHECK_MS
 from pinlater.service import ServiceSettings
 from pinlater.shards.handle import ShardHandle
 from tests.unit.breaking import settled
@@ -42,7 +43,7 @@ async def test_a_home_that_was_missing_once_is_waited_for_again() -> None:
             assert await limits.running("mail", ["acme"]) == {}
             at.members.all.append(home)
             assert await limits.running("mail", ["acme"]) == {"acme": 0}
-            at.clock.tick(FORGET_MS)
+            at.clock.tick(GONE_MS)
         assert at.service.queues.group_rules.home("mail") == home.shard.shard_id
 
 
@@ -59,7 +60,7 @@ async def test_permits_of_a_shard_that_was_missing_once_are_kept_again() -> None
             at.clock.tick(CHECK_AGAIN_MS)
             await limits.tick(everything)
             at.members.all.append(other)
-            at.clock.tick(FORGET_MS)
+            at.clock.tick(GONE_MS)
             await limits.tick(everything)
         assert await limits.running("mail", ["acme"]) == {"acme": 12}
 
@@ -70,12 +71,12 @@ async def test_a_shard_may_be_one_that_could_not_be_opened_yet() -> None:
         request, now_ms = PermitRequest("acme", [PermitKey("3", 1, 1, "a claim")], 1), at.clock.now_ms()
         await home.shard.take_permits("mail", [request], now_ms + CHECK_MS, now_ms)
         unopened, at.members.has_unknown_ids = at.members.has_unknown_ids, lambda: True  # type: ignore[method-assign]
-        for ms in (CHECK_MS, FORGET_MS, FORGET_MS):
+        for ms in (CHECK_MS, GONE_MS, GONE_MS):
             at.clock.tick(ms)
             await limits.tick(everything)
             assert await limits.running("mail", ["acme"]) == {"acme": 1}
         at.members.has_unknown_ids = unopened  # type: ignore[method-assign]
-        for ms in (CHECK_AGAIN_MS, FORGET_MS):
+        for ms in (CHECK_AGAIN_MS, GONE_MS):
             at.clock.tick(ms)
             await limits.tick(everything)
         assert await limits.running("mail", ["acme"]) == {"acme": 0}
@@ -137,3 +138,18 @@ async def test_claims_of_a_shard_that_is_given_up_count_no_more() -> None:
         await limits.tick(everything)
         assert 0 < there < 12
         assert await limits.running("mail", ["acme"]) == {"acme": 12 - there}
+
+
+async def test_a_pattern_limits_a_group_whose_pause_has_ended_by_itself() -> None:
+    async with stand(1) as at:
+        queues, limits = at.service.queues, at.service.limits.groups
+        await change(at, group_concurrency="9")
+        await queues.change_group("mail", "trial-*", {"concurrency": "2"}, [], "alice")
+        until_ms = at.clock.now_ms() + 1_000
+        await queues.change_group("mail", "trial-7", {"paused": "true", "paused_until": str(until_ms)}, [], "alice")
+        assert queues.group_rules.of("mail", "trial-7").paused
+        assert limits.limit("mail", "trial-7").concurrency == 2
+        at.clock.tick(1_000)
+        assert limits.limit("mail", "trial-7").concurrency == 2
+        view = queues.group_rules.settings("mail", "trial-7", queues.limit_of_groups("mail"))
+        assert view["concurrency"] == ("2", "pattern trial-*")
