@@ -20,6 +20,11 @@ from pinlater.shards.shard_set import ShardSet
 BUSY_SHARE = 0.02
 """Counting takes no more than this part of the time."""
 
+_MOST_REST_S = 10.0
+"""Groups are counted so often at least: no hand-out is taken off, so a group that was full is so until the next count.
+What takes long here is a shard that hardly answers, since no more jobs of a group are counted than its bound.
+"""
+
 RETRY_AFTER_MS = 1_000
 COUNTED_AT_ONCE = 500
 MOST_KEPT = 10_000
@@ -91,7 +96,7 @@ class GroupPendingCounts:
             groups = list(levels)
             for start in range(0, len(groups), COUNTED_AT_ONCE):
                 await self._count(queue, levels, groups[start : start + COUNTED_AT_ONCE])
-        self._next_at_s = loop.time() + (loop.time() - began_s) * (1 / BUSY_SHARE - 1)
+        self._next_at_s = loop.time() + min((loop.time() - began_s) * (1 / BUSY_SHARE - 1), _MOST_REST_S)
 
     async def _count(self, queue: str, levels: Mapping[str, _Level], groups: Sequence[str]) -> None:
         """On the shards that are in: others cannot be worked on."""
