@@ -10,6 +10,8 @@ job_history.py           the search for an order, job by job
 shortest.py              the shortest part that contradicts
 key_rules.py             dedupe keys, serialize keys and send ids, over all jobs that have them
 queue_limit_rules.py     the maximum in progress, the rate and the pause of a queue
+group_limit_rules.py     those of its groups; group_settings.py has what counts for which
+held_claims.py           the claims that count against a maximum; hand_out_rate.py the jobs that count against a rate
 hand_out_order.py        the order in which a shard hands out jobs
 group_turns.py           the turns of groups
 job_names.py             the names to which jobs answer
@@ -35,6 +37,7 @@ from collections.abc import Iterable, Mapping
 
 from pinlater.history.call_events import Event
 from pinlater.history.checker.flow_ends import FlowEnds
+from pinlater.history.checker.group_limit_rules import GroupLimitRules
 from pinlater.history.checker.group_turns import GroupTurns
 from pinlater.history.checker.hand_out_order import HandOutOrder
 from pinlater.history.checker.history_judge import HistoryJudge, judged
@@ -64,9 +67,10 @@ def check(
     """
     one_clock = tolerance_ms == 0 if has_one_clock is None else has_one_clock
     judge = HistoryJudge(tolerance_ms, has_one_clock=one_clock, defaults=defaults)
-    keys, limits = KeyRules(judge), QueueLimitRules(judge)
+    keys, groups = KeyRules(judge), GroupLimitRules(judge)
+    limits = QueueLimitRules(judge, groups)
     judge.on_over = keys.ended
-    judge.on_loss = lambda: limits.may_end_many("")
+    judge.on_loss = limits.loses
     order, turns = HandOutOrder(judge), GroupTurns(judge)
     JobCallReader(judge, keys, limits, order, turns, ScheduleFirings(judge), FlowEnds(judge))
     JobCounts(judge)

@@ -17,7 +17,7 @@ Only what is certain counts against the shard, and what is uncertain counts for 
 Not judged: shards that are emptied, overflow shards and stores that lost something; the minutes around a call that
 failed; what is handed out while a job is whose group is not known; jobs with keys or an expiry, which may wait for
 something else; a job that has come back; more than MOST_JUDGED groups of a priority at a time; queues in which
-something else decides who is next (a circuit breaker, aging of priorities, changes of groups).
+something else decides who is next (a circuit breaker, aging of priorities, limits of groups, changes of them).
 """
 
 from __future__ import annotations
@@ -51,9 +51,6 @@ for those that are being enqueued meanwhile.
 
 _DECIDE_TOO = ("pause_on_failures", "priority_aging")
 """Settings of a queue by which claims go back that no line shows, or jobs pass others."""
-
-_CHANGES_GROUPS = ("updateGroup", "clearGroups")
-"""Calls by which groups may wait, or weigh more than others, or there are none any more."""
 
 _WAITS_FOR_MORE = frozenset(("serializeKey", "expiresAtMillis", "sendId", "dedupeKey"))
 _MOST_WAITING = 100_000
@@ -332,8 +329,7 @@ class GroupTurns:
     def _is_decided_otherwise(self, queue: str) -> bool:
         facts = self._judge.queue(queue)
         known = {value for key in _DECIDE_TOO for value in facts.setting(key).values(-inf, inf)}
-        passed_over = self._judge.verdict.passed_over
-        return bool(known - {None, "", "none"}) or any(passed_over[each] for each in _CHANGES_GROUPS)
+        return bool(known - {None, "", "none"}) or facts.has_group_limits or facts.has_group_changes
 
     def _first(self, known: _Group, call: OpenCall) -> _Waiting | None:
         """The first job that waited until the end of that call for certain."""

@@ -6,7 +6,8 @@ dequeue to its end.
 
 Not judged: dequeues that ran beside others of the queue, since a claim of these may have held the other job for a
 moment; jobs with a serialize key or an expiry; any order between priorities and shards; where jobs have groups, those
-without one or put off, which come into line by and by (group_turns.py).
+without one or put off, which come into line by and by (group_turns.py); queues whose groups have limits, where a job
+that got no permit may come back behind a later one.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ class HandOutOrder:
 
     def handed_out(self, call: OpenCall, queue: str, jobs: Mapping[str, Mapping[str, Any]]) -> None:
         """A dequeue that ran alone was answered with these jobs, and what it says of each."""
-        if jobs:
+        if jobs and not self._judge.queue(queue).has_group_limits:
             self._judge.when_known(call.end_ms, lambda: self._judge_order(call, queue, jobs))
 
     def _judge_order(self, call: OpenCall, queue: str, jobs: Mapping[str, Mapping[str, Any]]) -> None:

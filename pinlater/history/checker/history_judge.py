@@ -58,6 +58,7 @@ _HARMLESS = frozenset(
 
 _READING = frozenset(
     (
+        "getGroups",
         "getJobCount",
         "getQueues",
         "getSchedules",
@@ -233,6 +234,11 @@ class HistoryJudge:
         """Whether the job lies on an overflow shard, or on one that is being emptied."""
         shard = shard_in(descriptor)
         return shard.startswith("o") or shard in self._emptied_shards
+
+    @property
+    def has_emptied(self) -> bool:
+        """Jobs of some shard move, or did."""
+        return bool(self._emptied_shards)
 
     @property
     def has_losses(self) -> bool:

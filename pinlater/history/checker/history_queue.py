@@ -7,7 +7,7 @@ the whole cluster some time after it was answered; until then the value before i
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from math import inf
 
@@ -19,6 +19,7 @@ SPREAD_MS = 30_000.0
 
 _NO_BOUND = 10**9
 _LIMITS = frozenset(("max_in_progress", "max_jobs_per_second", "paused"))
+_GROUP_LIMITS = frozenset(("group_concurrency", "group_rate"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ class SettingHistory:
         changes = self._changes
         if len(changes) == 1 and changes[0].value is None:
             changes[0] = _Change(-inf, -inf, value)
-        elif value not in self.values(begin_ms, end_ms):
+        elif changes[-1].value is None or value not in self.values(begin_ms, end_ms):
             changes.append(_Change(changes[-1].begin_ms, end_ms, value))
 
     def changed(self, value: str | None, begin_ms: float, end_ms: float) -> None:
@@ -55,6 +56,10 @@ class SettingHistory:
         if change in self._changes:
             self._changes.remove(change)
 
+    def lost(self, at_ms: float) -> None:
+        """A store was set back: which value holds is not known until an answer shows it, or another change."""
+        self._changes.append(_Change(at_ms, at_ms, None))
+
     def values(self, from_ms: float, to_ms: float) -> list[str | None]:
         """All that may have held at some time from `from_ms` to `to_ms`; None among them: one that is not known."""
         found: list[str | None] = []
@@ -64,6 +69,22 @@ class SettingHistory:
                 if change.end_ms + SPREAD_MS <= from_ms:
                     break
         return found
+
+
+def greatest(values: Iterable[str | None], read: Callable[[str], float | None]) -> float | None:
+    """The greatest bound that a setting may have been; None: it is not known, or there was no bound."""
+    found: float | None = None
+    for value in values:
+        number = None if value is None else read(value)
+        if number is None:
+            return None
+        found = number if found is None else max(found, number)
+    return found
+
+
+def count_of(text: str) -> float | None:
+    """A bound that is a number; None: there is none."""
+    return float(text) if text.isdecimal() else None
 
 
 class HistoryQueue:
@@ -92,6 +113,12 @@ class HistoryQueue:
         self.has_limits = False
         """A limit may have held at some time."""
 
+        self.has_group_limits = False
+        """One of its groups may have had one."""
+
+        self.has_group_changes = False
+        """Settings of groups may have changed, or groups were taken off."""
+
     def setting(self, key: str) -> SettingHistory:
         found = self._settings.get(key)
         if found is None:
@@ -115,8 +142,9 @@ class HistoryQueue:
         self._is_stale = True
 
     def _take_limit(self, key: str, value: str | None) -> None:
-        if key in _LIMITS and value not in (None, "none", "false"):
-            self.has_limits = True
+        if value not in (None, "none", "false"):
+            self.has_limits = self.has_limits or key in _LIMITS
+            self.has_group_limits = self.has_group_limits or key in _GROUP_LIMITS
 
     def many_changed(self, many: ManyChanged) -> None:
         """They come in the order of their ends, but for those without one."""

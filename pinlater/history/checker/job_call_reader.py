@@ -117,6 +117,7 @@ class JobCallReader:
         queue = request.get("queueName", "")
         places: Counter[str] = Counter()
         self._once.enqueued(call, jobs, descriptors)
+        self._limits.groups.enqueued(call, descriptors, list(outcomes))
         for job, descriptor, outcome in zip(jobs, descriptors, outcomes, strict=False):
             if not _KEYS.isdisjoint(job):
                 send_id = job.get("sendId", "")
@@ -178,6 +179,7 @@ class JobCallReader:
         queue, jobs, error = call.request.get("queueName", ""), structs(call.request.get("jobs")), call.error
         stored: Sequence[str] = () if error is None else error.job_descriptors or ()
         self._once.enqueued(call, jobs, ())
+        self._limits.groups.not_enqueued(call)
         if error is None or error.reason != "DUPLICATE":
             for job, descriptor in zip(jobs, stored, strict=False):
                 if descriptor and not job.get("dedupeKey"):

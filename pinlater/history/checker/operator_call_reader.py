@@ -10,7 +10,7 @@ from math import inf
 from typing import Any
 
 from pinlater.history.checker.history_judge import Handling, HistoryJudge, OpenCall
-from pinlater.history.checker.history_queue import HistoryQueue
+from pinlater.history.checker.history_queue import SPREAD_MS, HistoryQueue
 from pinlater.history.checker.job_machine import Change, ManyChanged, Phase
 from pinlater.history.checker.queue_limit_rules import QueueLimitRules
 from pinlater.history.checker.verdict import Violation
@@ -48,7 +48,7 @@ class OperatorCallReader:
                 "deleteQueue": Handling(self._queue_deleted, self._queue_maybe_deleted, self._many_begin),
                 "getQueues": Handling(self._queues_shown),
                 "updateQueue": Handling(self._queue_updated, self._queue_maybe_updated, self._queue_update_begins),
-                "updateShard": Handling(self._shard_updated, self._shard_maybe_updated),
+                "updateShard": Handling(self._shard_updated, self._shard_maybe_updated, self._shard_update_begins),
                 "retryFailedJobs": Handling(self._retried, self._maybe_retried, self._many_begin),
                 "deleteJobs": Handling(self._deleted, self._maybe_deleted, self._many_begin),
                 "changeJobs": Handling(self._changed, self._maybe_changed, self._many_begin),
@@ -103,13 +103,21 @@ class OperatorCallReader:
             for key in request.get("unset") or ():
                 yield facts, key, None
 
+    def _shard_update_begins(self, call: OpenCall) -> None:
+        if call.request.get("giveUp"):
+            self._limits.groups.gives_up(inf)
+
     def _shard_updated(self, call: OpenCall, answer: Any) -> None:
+        if call.request.get("giveUp"):
+            self._limits.groups.gives_up(call.end_ms + SPREAD_MS)
         if call.request.get("dequeueOnly") or call.request.get("giveUp"):
             self._judge.empties(call.request.get("shardId", ""))
 
     def _shard_maybe_updated(self, call: OpenCall) -> None:
         if call.end_ms == inf:
             self._shard_updated(call, None)
+        elif call.request.get("giveUp"):
+            self._limits.groups.gives_up(call.end_ms)
 
     def _many_begin(self, call: OpenCall) -> None:
         request = call.request
