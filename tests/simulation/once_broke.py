@@ -78,6 +78,9 @@ ONCE_BROKE: Mapping[str, Plan] = {
     "a claim forgot groups where another one had no more jobs": Plan(
         1, 1, 2, 1.0, {"groups": PartSettings(2, 3, 0.3, lull=0.0, delay_s=5.0, deaths_per_hour=0.0)}
     ),
+    "a group stayed full for minutes, as its jobs were counted while a shard hung": Plan(
+        1, 1, 3, 0.5, {"group_limits": replace(BUSY, burst=8)}, [Fault("hang", 12.0, 15.0, shard=1)]
+    ),
     "jobs whose time was over took turns of their group": Plan(
         141,
         2,

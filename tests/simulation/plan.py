@@ -14,7 +14,7 @@ from typing import Any, Self
 import msgspec
 
 from pinlater.config import Config
-from tests.simulation.parts import FOR_PLANTED_FAULTS, PARTS
+from tests.simulation.parts import BESIDE_OTHERS, FOR_PLANTED_FAULTS, PARTS
 from tests.simulation.parts.part import PartSettings
 
 SIZES = ((1, 30), (2, 32), (3, 18), (4, 10), (6, 6), (8, 4))
@@ -31,6 +31,9 @@ CALM_MINUTES, CALM_SERVERS, CALM_SHARDS, CALM_STATS_MS = 60.0, (1, 1, 1, 2), (1,
 """A plan that is longer has one of these numbers of servers and shards, and renews, tidies and counts as seldom as any:
 its hours are for what takes hours, and cost a tenth of those of a large cluster.
 """
+
+BESIDE = 0.2
+"""How often a plan has a part beside those that are drawn."""
 
 INTERVALS_MS = (1_000, 1_000, 5_000, 15_000)
 LEASES_MS = (5_000, 5_000, 15_000, 30_000)
@@ -94,18 +97,22 @@ def draw(seed: int, kinds: Mapping[str, float], *, most_minutes: float = 60.0, p
     (servers,) = rng.choices([size for size, _ in SIZES], [weight for _, weight in SIZES])
     shards = rng.randint(1, 2 * servers + 2)
     minutes = round(math.exp(rng.uniform(math.log(1.0), math.log(most_minutes))), 1)
-    drawn = sorted(set(PARTS).difference(FOR_PLANTED_FAULTS))
+    drawn = sorted(set(PARTS).difference(FOR_PLANTED_FAULTS, BESIDE_OTHERS))
     chosen = list(parts) or sorted(rng.sample(drawn, min(len(drawn), rng.randint(1, 4))))
     quiet, is_calm = max(1.0, minutes / 3), minutes > CALM_MINUTES
     if is_calm:
         calm = random.Random(f"calm {seed}")
         servers, shards = calm.choice(CALM_SERVERS), calm.choice(CALM_SHARDS)
+    loads = {name: _load(rng, quiet) for name in chosen}
+    if not parts:
+        beside = random.Random(f"beside {seed}")
+        loads |= {name: _load(beside, quiet) for name in BESIDE_OTHERS if beside.random() < BESIDE}
     return Plan(
         seed,
         servers,
         shards,
         minutes,
-        {name: _load(rng, quiet) for name in chosen},
+        loads,
         _faults(rng, minutes * 60, kinds, max(1.0, minutes / 10)),
         servers * shards > MOST_POLLED or rng.random() < 0.8 or is_calm,
         max(LEASES_MS) if is_calm else rng.choice(LEASES_MS),

@@ -45,6 +45,9 @@ DEFAULTS = {
     "paused_until": "none",
     "flow_items": "false",
     "result_ttl": "1h",
+    "group_concurrency": "none",
+    "group_rate": "none",
+    "group_max_pending": "none",
 }
 """The settings of a queue that nobody has set."""
 

@@ -41,6 +41,7 @@ CALLS: Mapping[str, set[str]] = {
     "breakers": {"dequeueJobs", "ackJobs", "getQueues"},
     "latest": {"enqueueJobs", "cancelJobs", "lookupJobs"},
     "groups": {"enqueueJobs", "dequeueJobs", "cancelJobs", "rescheduleJobs"},
+    "group_limits": {"enqueueJobs", "dequeueJobs", "updateQueue", "updateGroup", "getGroups", "getQueues"},
 }
 """Those that a part is there for."""
 

@@ -12,6 +12,7 @@ from tests.simulation.parts.contested import Contested
 from tests.simulation.parts.counts import Counts
 from tests.simulation.parts.dead_letters import DeadLetters
 from tests.simulation.parts.flows import Flows
+from tests.simulation.parts.group_limits import GroupLimits
 from tests.simulation.parts.groups import Groups
 from tests.simulation.parts.keyed import Keyed
 from tests.simulation.parts.latest import Latest
@@ -45,9 +46,13 @@ PARTS: Mapping[str, type[Part]] = {
         Breakers,
         Latest,
         Groups,
+        GroupLimits,
     )
 }
 """By the name that a plan lists."""
 
 FOR_PLANTED_FAULTS = ("chains", "contested", "breakers", "latest", "groups")
 """No random plan has one of these: they were tried under few of the faults."""
+
+BESIDE_OTHERS = ("group_limits",)
+"""A part of random plans has one of these beside those that are drawn, so that what a seed drew before stays."""

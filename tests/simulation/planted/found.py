@@ -7,6 +7,36 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 FOUND: Mapping[str, Mapping[str, tuple[str, int]]] = {
+    "groups at their limits": {
+        "sqlite group_permits: request.concurrency - held[group]) -> request.concurrency)": ("permit", 8),
+        "queues.group_limits: jobs of a group without permits are handed out": ("ack", 2),
+        "queues.group_limits: jobs of a group without permits stay claimed": ("attempts", 8),
+        "queues.group_limits: acks give no permits back": ("stuck", 24),
+        "queues.group_rules_book: limits of a group of its own, or of a pattern, are overlooked": ("stuck", 24),
+        "queues.group_rules_book: the limit of a group stays as it was first": ("stuck", 24),
+        "queues.group_pending_counts: a group is full of the jobs of others": ("full", 8),
+    },
+    "groups at their limits amid kills": {
+        "queues.group_limits: permits of claims that ended without a word stay": ("stuck", 24),
+    },
+    "long jobs of groups": {
+        "queues.group_limits: permits of jobs that are in progress are taken back": ("permit", 8),
+    },
+    "long jobs of groups, shards away": {
+        "queues.group_limits: permits of claims on a shard that is out are taken back": ("permit", 24),
+    },
+    "few jobs of groups": {
+        "queues.group_pending_counts: jobs of a group that were counted count again": ("full", 8),
+    },
+    "the home of permits is away": {
+        "queues.group_limits: while the home of permits is out, groups have no limits": ("permit", 8),
+    },
+    "a shard of groups is given up": {
+        "queues.group_limits: permits of claims on a shard that is given up stay": ("stuck", 24),
+    },
+    "the home of permits is given up": {
+        "queues.group_limits: the home of permits stays on a shard that is given up": ("stuck", 24),
+    },
     "plain": {
         "sqlite candidates: state = 0 AND -> state <= 1 AND": ("twice", 2),
         'sqlite attempts: each.claim_descriptor not in ("", row[CLAIM]) -> False': ("ack", 2),

@@ -200,6 +200,93 @@ LIMITS = [
     ),
 ]
 
+GROUP_LIMITS = [
+    _guard(
+        "jobs of a group without permits are handed out",
+        "queues.group_limits",
+        "if refused:\n            claims[:]",
+        "if False:\n            claims[:]",
+    ),
+    _guard(
+        "while the home of permits is out, groups have no limits",
+        "queues.group_limits",
+        "if answers else PermitAnswer(0, UNCOUNTED_MS)",
+        "if answers else PermitAnswer(len(jobs))",
+    ),
+    _guard(
+        "jobs of a group without permits stay claimed",
+        "queues.group_limits",
+        "await self._router.requeue(queue, shard_id, hold.jobs, self._clock.now_ms())\n        self.on_ready",
+        "self.on_ready",
+    ),
+    _guard(
+        "acks give no permits back",
+        "queues.group_limits",
+        "        self._end_later(queue, named)\n",
+        "",
+    ),
+    _guard(
+        "permits of claims that ended without a word stay",
+        "queues.group_limits",
+        "            await self._check(queue, due)\n",
+        "",
+    ),
+    _guard(
+        "permits of jobs that are in progress are taken back",
+        "queues.group_limits",
+        "if info is None or info.state is not JobState.IN_PROGRESS",
+        "if True",
+    ),
+    _guard(
+        "permits of claims on a shard that is out are taken back",
+        "queues.group_limits",
+        "            return keys\n        except PinLaterError:\n            return ()",
+        "            return keys\n        except PinLaterError:\n            return keys",
+    ),
+    _guard(
+        "permits of claims on a shard that is given up stay",
+        "queues.group_limits",
+        "if self._gone.is_gone(shard_id):\n            return keys",
+        "if False:\n            return keys",
+    ),
+    _guard(
+        "the home of permits stays on a shard that is given up",
+        "queues.group_limits",
+        "if shard_id and not self._gone.is_gone(shard_id):",
+        "if shard_id:",
+    ),
+    _guard(
+        "limits of a group of its own, or of a pattern, are overlooked",
+        "queues.group_rules_book",
+        "limit = _limit(self._texts(queue, group, paused=False)[1], of_all)",
+        "limit = of_all",
+    ),
+    _guard(
+        "the limit of a group stays as it was first",
+        "queues.group_rules_book",
+        "self._limits[queue] = _Limits(self._rules[queue])",
+        "self._limits.setdefault(queue, _Limits(self._rules[queue]))",
+    ),
+    _guard(
+        "a full group takes jobs",
+        "service.job_lifecycle",
+        "self._pending.groups.check(queue, due, settings.group_max_pending)",
+        "pass",
+    ),
+    _guard(
+        "a group is full of the jobs of others",
+        "queues.group_pending_counts",
+        "waiting = 0 if level is None else level.counted + level.added",
+        "waiting = sum(each.counted + each.added for each in levels.values())",
+    ),
+    _guard(
+        "jobs of a group that were counted count again",
+        "queues.group_pending_counts",
+        "            level.added -= added\n",
+        "",
+    ),
+]
+
 SCHEDULES_AND_FLOWS = [
     _guard(
         "a firing leaves no mark",
@@ -233,4 +320,4 @@ SCHEDULES_AND_FLOWS = [
     ),
 ]
 
-GUARDS = [*CLAIMS, *JOBS, *LIMITS, *SCHEDULES_AND_FLOWS]
+GUARDS = [*CLAIMS, *JOBS, *LIMITS, *GROUP_LIMITS, *SCHEDULES_AND_FLOWS]

@@ -37,6 +37,13 @@ TENANTS = PartSettings(
 )
 """Nobody of them dies: what others had meanwhile is judged exactly."""
 
+LIMITED = replace(TENANTS, burst=8)
+LONG_JOBS = replace(LIMITED, workers=12, work_s=3.0, claim_timeout_s=30)
+"""Claims of groups that are longer than it takes until their permits are checked."""
+
+QUICK_JOBS = replace(TENANTS, producers=4, workers=4, pause_s=0.1, work_s=0.03)
+FEW_JOBS = replace(LIMITED, producers=1, pause_s=2.5, burst=1)
+
 ANSWERS = [*_again("callers_half", 4.0, 3.0, 0.8), *_again("callers_twice", 5.0, 4.0, 1.0)]
 PLANS: Mapping[str, Plan] = {
     **{name: _plan(name) for name in ("plain", "keyed", "results", "cancels", "counts", "dead_letters", "bodies")},
@@ -114,6 +121,25 @@ PLANS: Mapping[str, Plan] = {
     ),
     "a wrong clock": _plan("plain", servers=3, shards=3, faults=[Fault("server_clock", 10.0, 30.0, 1, 0, 0.9)]),
     "a provider that comes and goes": _plan("breakers", servers=2, minutes=2.0),
+    "groups at their limits": Plan(1, 2, 3, 1.0, {"group_limits": LIMITED}),
+    "groups at their limits amid kills": _plan(
+        "group_limits", servers=2, shards=3, minutes=1.0, faults=_again("kill", 11.0, 3.0, until_s=60.0)
+    ),
+    "long jobs of groups": Plan(1, 2, 3, 1.0, {"group_limits": LONG_JOBS}),
+    "long jobs of groups, shards away": Plan(
+        1, 2, 3, 1.5, {"group_limits": LONG_JOBS}, _again("dead", 20.0, 16.0, until_s=90.0)
+    ),
+    "quick jobs of groups": Plan(1, 2, 2, 1.0, {"group_limits": QUICK_JOBS}),
+    "few jobs of groups": Plan(1, 1, 2, 4.0, {"group_limits": FEW_JOBS}),
+    "the home of permits is away": Plan(
+        1, 2, 3, 1.0, {"group_limits": LIMITED}, _again("dead", 7.0, 6.0, until_s=60.0)
+    ),
+    "a shard of groups is given up": Plan(
+        1, 2, 3, 1.0, {"group_limits": LONG_JOBS}, [Fault("give_up_shard", 25.0, 5.0, shard=0)]
+    ),
+    "the home of permits is given up": Plan(
+        1, 2, 3, 1.0, {"group_limits": LIMITED}, [Fault("give_up_shard", 25.0, 5.0, shard=2)]
+    ),
     "all shards away": _plan(
         "overflow", servers=2, minutes=1.5, faults=_again("all_dead", 25.0, 12.0, until_s=80.0), overflow=True
     ),

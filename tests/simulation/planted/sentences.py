@@ -86,6 +86,7 @@ WHY: Mapping[str, tuple[str, ...]] = {
     ),
     "no bound of pending jobs is judged: servers count them seconds late": (
         "service.job_lifecycle: a full queue takes jobs",
+        "service.job_lifecycle: a full group takes jobs",
     ),
     "no part sends a dead letter with a body in a tier back": (
         "sqlite dead_letters: share(session, {new_id: job.id}) -> pass",
@@ -186,5 +187,32 @@ WHY: Mapping[str, tuple[str, ...]] = {
     ),
     "whoever comes when nobody waits gets one turn before the group that was served last, which the bound allows": (
         'sqlite group_lines: time = max(time, session.rows("last_past_turn", (* -> pass',
+    ),
+    "a shard that is not told of a permit asks for room again after five seconds": (
+        "sqlite group_permits: state.waiting[permits:] + state.waiting[:permits] -> state.waiting",
+        "sqlite group_permits: max(self.full_at_ms, self.until_ms) if self.waitin -> self.full_at_ms",
+    ),
+    "permits are checked each second, instead of each ten": (
+        "sqlite put_permits_off: SET check_at_ms = ? -> SET check_at_ms = check_at_ms ",
+    ),
+    "what a shard claims beyond its room gets no permit, and goes back": (
+        "sqlite group_lines: jobs=max(0, room.jobs - count) -> jobs=room.jobs",
+        "sqlite group_lines: room is None else room.jobs) - of_others -> room is None else room.jobs)",
+        "sqlite group_permits: if group in with_jobs or not jobs -> if group in with_jobs",
+    ),
+    "a job whose last claim has a permit still waits until a check takes that back": (
+        "sqlite group_permits: known.get(holder) == group -> False",
+    ),
+    "a server has to stand still between the claim and the permit, while the job is claimed by another one": (
+        "sqlite group_permits: _holders(request.keys[:granted]) if -> _holders(request.keys) if",
+    ),
+    "the job has to be claimed again between the check of its claim and the end of the permit": (
+        "sqlite group_permits: if claim_descriptor == by_holder[bytes(holder)].cl -> if True:",
+    ),
+    "a bucket that is full again each second gives hardly more than the rate, which the bound allows": (
+        "sqlite past_permit_groups: until_ms <= ? -> until_ms > 0 * ?",
+    ),
+    "no part gives a group a maximum and a rate at once": (
+        "sqlite group_permits: take(state.bucket, wanted, -> take(state.bucket, len(request",
     ),
 }
