@@ -291,7 +291,7 @@ SCHEDULES_AND_FLOWS = [
     _guard(
         "a firing leaves no mark",
         "shards.keys.key_router",
-        "offer = Offer(job, slot, schedule=schedule, mark=mark)",
+        "offer = Offer(job, slot, schedule=schedule, mark=mark, by=by)",
         "offer = Offer(job, slot)",
     ),
     _guard(
