@@ -11,7 +11,9 @@ import os
 import socket
 import ssl
 import sys
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from pinlater.client.pool import PoolLimits
 from pinlater.config import Config, from_plain, to_plain
 from pinlater.dashboard.cluster_menu import ClusterMenu
 from pinlater.dashboard.site import HOME, DashboardSettings, add_dashboard
+from pinlater.http.bound_connections import CLAIMS, MAX_BOUND
 from pinlater.http.http_server import HttpServer
 from pinlater.http.request_use import MAX_TURNS, MAX_WAITS
 from pinlater.http.site import HttpSettings, make_app
@@ -36,6 +39,15 @@ POOL = PoolLimits(connections=4 * MAX_TURNS, long_poll_connections=MAX_WAITS)
 """To one server. Calls that wait for jobs take a connection each, and none waits for one; a page makes a few calls at a
 time, so that one caller's requests that have their turn do not take all of the others.
 """
+
+OF_HTTP: dict[str, Any] = {
+    "source": "http",
+    "wait_for_rate": False,
+    "joins_contexts": True,
+    "whole_lookups": False,
+    "token": "",
+}
+"""Options of all its clients: callers show what they are known by."""
 
 TLS_LOOK_EVERY_S = 1.0
 HISTORY_FILE = "history.sqlite"
@@ -59,10 +71,11 @@ class ApiProcess:
         history_path: Path | None = None,
         cluster: str = "",
         data: Path | None = None,
+        connect: Callable[..., AsyncClient] | None = None,
     ) -> None:
         """StartRefused: the files for TLS cannot be used. `history_path` None: the history is kept in memory.
         `cluster`: what clusters.toml calls the servers, "" for none. `data`: the folder in which sessions of browsers
-        outlive this process, None for none.
+        outlive this process, None for none. `connect`: see BoundConnections.
         """
         self._client = client
         files = settings_map.tls_files(config)
@@ -87,8 +100,11 @@ class ApiProcess:
             pages=HOME,
             prefix=config.api_prefix,
             data=data,
+            connect=connect,
+            max_bound=max(1, min(MAX_BOUND, most_of_peer // 8)),  # each has two connections to the servers
         )
         app = make_app(client, settings)
+        self._claims = app[CLAIMS]
         shown = DashboardSettings(
             status_page=settings.status_page,
             clusters=ClusterMenu(cluster, {*map(str, client.servers), config.advertise}),
@@ -126,8 +142,10 @@ class ApiProcess:
     async def drain(self, hand_over: HandOver | None, timeout_s: float) -> None:
         """What was read is answered; dequeues that wait end soon."""
         self._client.cancel_long_polls()
+        self._claims.start_draining()
         await self._dashboard.drain()
         await self._server.drain(timeout_s)
+        await self._claims.leave()
 
     async def close(self) -> None:
         if self._looking is not None:
@@ -136,6 +154,7 @@ class ApiProcess:
                 await self._looking
         await self._server.close()
         await self._dashboard.close()
+        await self._claims.close()
         await self._client.close()
 
     async def _look(self, tls: ServerTls) -> None:
@@ -163,19 +182,17 @@ async def build(payload: dict[str, Any]) -> ApiProcess:
     token, history_token = payload["token"], payload["history_token"]
     SECRETS.keep([token, history_token])
     configure(config.log_level, config.log_format, api=os.getpid())
-    client = AsyncClient(
-        servers=[_reachable(payload["server"])],
-        source="http",
-        pool=POOL,
-        wait_for_rate=False,
-        joins_contexts=True,
-        whole_lookups=False,
-        tls=_tls_to_servers(config) or False,
-        token="",
-    )
+    servers, tls = [_reachable(payload["server"])], _tls_to_servers(config) or False
+    connect = partial(AsyncClient, servers=servers, tls=tls, **OF_HTTP)
     data = Path(config.data)
     process = ApiProcess(
-        client, config, token, history_token=history_token, history_path=history_path(config, data), data=data
+        connect(pool=POOL),
+        config,
+        token,
+        history_token=history_token,
+        history_path=history_path(config, data),
+        data=data,
+        connect=connect,
     )
     await process.open()
     return process

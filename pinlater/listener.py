@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import importlib
+import math
 import socket
 import ssl
 import time
@@ -15,7 +16,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
-from typing import cast
+from typing import Any, cast
 
 from pinlater.forks import stays_with_parent
 
@@ -33,6 +34,12 @@ IDLE_S = 75.0
 """An answer is taken, and the next request begun, within so long."""
 
 SWEEP_S = 1.0
+_KEEPALIVE = (
+    ("TCP_KEEPIDLE", 1),  # seconds until the first question
+    ("TCP_KEEPINTVL", 1),  # and between them
+    ("TCP_KEEPCNT", 2),
+    ("TCP_USER_TIMEOUT", 3_000),  # ms: the same where something that was sent is not acknowledged
+)
 _A_MINUTE_S = 60.0
 
 
@@ -71,6 +78,19 @@ def peer_text(peer: object) -> str:
         return str(peer or "unknown")
     host, port = peer[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def keep_alive(sock: Any) -> None:
+    """From now on the connection ends with ETIMEDOUT about three seconds after the other machine is gone: where its
+    power fails or its cable is cut, no end of the connection comes. The kernel asks the other side's, not the process,
+    so a busy or a stopped caller is not taken for a dead one. Nothing on a system that cannot do that.
+    """
+    if sock.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEPALIVE:
+        if hasattr(socket, name):
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 _ALL = 2**31
@@ -187,6 +207,11 @@ class HttpConnection(asyncio.Protocol):
         self._inner = inner
         self._transport: asyncio.Transport | None = None
         self.requests = 0
+        """Under way; one more while the connection is held."""
+        self.on_lost: Callable[[], None] | None = None
+        """Called once, when the connection is there no more."""
+        self.is_lost = False
+        self._is_held = False
         self._waits_for_first_byte = False
         self.ends_at = owner.time() + HEAD_WITHIN_S
 
@@ -213,7 +238,10 @@ class HttpConnection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         if self._transport is not None:
             self._owner.left(self._transport, self)
+        self.is_lost = True
         self._inner.connection_lost(error)
+        if self.on_lost is not None:
+            self.on_lost()
 
     def begin_request(self, within_s: float) -> None:
         self.requests += 1
@@ -226,8 +254,28 @@ class HttpConnection(asyncio.Protocol):
 
     def end_request(self) -> None:
         self.requests -= 1
-        self._waits_for_first_byte = True
-        self.ends_at = self._owner.time() + IDLE_S
+        self._waits_for_first_byte = not self._is_held
+        self.ends_at = math.inf if self._is_held else self._owner.time() + IDLE_S
+
+    def hold(self) -> None:
+        """Something hangs on this connection: it is not closed for being idle, nor for who comes next; and it ends soon
+        after the machine of its caller is gone.
+        """
+        if self._is_held:
+            return
+        self._is_held = True
+        self.requests += 1
+        if self._transport is not None:
+            keep_alive(self._transport.get_extra_info("socket"))
+
+    def let_go(self) -> None:
+        """Nothing hangs on it any more."""
+        if self._is_held:
+            self._is_held = False
+            self.requests -= 1
+            if not self.requests:
+                self._waits_for_first_byte = True
+                self.ends_at = self._owner.time() + IDLE_S
 
     def abort(self) -> None:
         if self._transport is not None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 import structlog
 
-from pinlater.api_process import POOL, ApiProcess, history_path
+from pinlater.api_process import OF_HTTP, POOL, ApiProcess, history_path
 from pinlater.cli.connection import say, server_options
 from pinlater.cli.exit_codes import EXIT_FAILED, EXIT_USAGE
 from pinlater.cli.target import Target
@@ -126,17 +127,8 @@ async def _serve(config: Config, target: Target, history_token_file: Path | None
     token = "" if found is None else found.read()
     history_token = "" if history_token_file is None else Token(file=str(history_token_file)).read()
     SECRETS.keep([each for each in (token, history_token) if each])
-    client = AsyncClient(
-        servers=target.servers,
-        cluster=target.cluster,
-        tls=target.tls(),
-        source="http",
-        pool=POOL,
-        wait_for_rate=False,
-        joins_contexts=True,
-        whole_lookups=False,
-        token="",
-    )
+    connect = partial(AsyncClient, servers=target.servers, cluster=target.cluster, tls=target.tls(), **OF_HTTP)
+    client = connect(pool=POOL)
     try:
         process = ApiProcess(
             client,
@@ -145,6 +137,7 @@ async def _serve(config: Config, target: Target, history_token_file: Path | None
             history_token=history_token,
             history_path=history_path(config, None),
             cluster=target_cluster(target.servers, target.cluster) or "",
+            connect=connect,
         )
         await _check_gateway(client, token)
         host, _, port = config.api.rpartition(":")

@@ -28,6 +28,10 @@ AckWord = Literal["ignored", "succeeded", "retried", "failed", "unknown", "cance
 HeartbeatWord = Literal["ok", "lost", "cancel", "unreachable"]
 CancelWord = Literal["cancelled", "in_progress", "ended", "not_found", "requested"]
 RescheduleWord = Literal["rescheduled", "in_progress", "ended", "not_found", "changed"]
+Bound = Annotated[
+    bool | None,
+    Meta(description="Whether the claims are bound to the connection of the request; not there where it did not ask."),
+]
 NextCursor = Annotated[str, Meta(description="That of the next page; there is none after the last one.")]
 MissingShards = Annotated[list[str], Meta(description="Shards that could not be asked.")]
 
@@ -78,6 +82,7 @@ class DequeuedAnswer(Answer):
 
     jobs: list[DequeuedJobAnswer]
     ack_outcomes: list[AckWord] | None = None
+    bound: Bound = None
 
 
 class DequeuedFromQueuesAnswer(Answer):
@@ -86,6 +91,7 @@ class DequeuedFromQueuesAnswer(Answer):
     jobs: list[DequeuedJobAnswer]
     queue_errors: dict[str, QueueErrorAnswer] | None = None
     ack_outcomes: list[list[AckWord]] | None = None
+    bound: Bound = None
 
 
 class AckedAnswer(Answer):
@@ -113,18 +119,20 @@ class HeartbeatsAnswer(Answer):
     command_number: int | None = None
 
 
-def dequeued(jobs: Sequence[DequeuedJob], encoding: Encoding) -> DequeuedAnswer:
+def dequeued(jobs: Sequence[DequeuedJob], encoding: Encoding, bound: bool | None) -> DequeuedAnswer:
     outcomes = jobs.ack_outcomes if isinstance(jobs, DequeuedJobs) else ()
-    return DequeuedAnswer(answers_of(DequeuedJobAnswer, jobs, encoding), words_of(outcomes) or None)
+    return DequeuedAnswer(answers_of(DequeuedJobAnswer, jobs, encoding), words_of(outcomes) or None, bound)
 
 
-def dequeued_from_queues(jobs: DequeuedFromQueues, encoding: Encoding) -> DequeuedFromQueuesAnswer:
+def dequeued_from_queues(jobs: DequeuedFromQueues, encoding: Encoding, bound: bool | None) -> DequeuedFromQueuesAnswer:
     errors = {
         queue: QueueErrorAnswer(error.reason, error.message, error.retryable, error.retry_after_ms)
         for queue, error in jobs.queue_errors.items()
     }
     outcomes = list(map(words_of, jobs.ack_outcomes))
-    return DequeuedFromQueuesAnswer(answers_of(DequeuedJobAnswer, jobs, encoding), errors or None, outcomes or None)
+    return DequeuedFromQueuesAnswer(
+        answers_of(DequeuedJobAnswer, jobs, encoding), errors or None, outcomes or None, bound
+    )
 
 
 # -- looking -----------------------------------------------------------------------------------------------------------

@@ -70,6 +70,13 @@ ReplaceWithin = Annotated[
     ),
 ]
 Descriptor = Annotated[str, Meta(description="The name of a job, as an enqueue or a dequeue gave it.")]
+ReleaseOnDisconnect = Annotated[
+    bool,
+    Meta(
+        description="Bind the claims to the connection by which this request comes: they end a grace after it has"
+        " closed. `bound` in the answer says whether that was done."
+    ),
+]
 ClaimDescriptor = Annotated[str, Meta(description="The name of a claim, as the dequeue gave it.")]
 Fraction = Annotated[float, Meta(description="Below 0 is 0, and above 1 is 1.")]
 ProgressText = Annotated[str, Meta(description=f"Cut at {MAX_PROGRESS_CHARS} characters.")]
@@ -299,6 +306,7 @@ class DequeueForm(Form):
     encoding: Wanted = "text"
     acks: AcksForm | None = None
     dry_run: bool = False
+    release_on_disconnect: ReleaseOnDisconnect = False
     worker: WorkerForm | None = None
 
     def request(self, queue: str) -> DequeueRequest:
@@ -328,6 +336,7 @@ class DequeueFromQueuesForm(Form):
     claim_timeout_ms: Duration | None = None
     encoding: Wanted = "text"
     acks: list[QueueAcksForm] = []
+    release_on_disconnect: ReleaseOnDisconnect = False
     worker: WorkerForm | None = None
 
     def request(self) -> DequeueFromQueuesRequest:

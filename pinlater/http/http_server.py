@@ -12,13 +12,16 @@ from aiohttp import web
 
 from pinlater.http.http_protocol import ProblemProtocol
 from pinlater.http.site import SITE
-from pinlater.listener import IDLE_S, HttpListener, RateLimitedLog
+from pinlater.listener import HttpListener, RateLimitedLog
 from pinlater.metric_family import Key
 from pinlater.model.connection_ref import host_of
 
 _log = structlog.get_logger("pinlater.http")
 LINGER_S = 0.5
 """How long idle connections are kept while it ends: a request that is on its way still gets its answer."""
+
+_NEVER_S = 30 * 86_400.0
+"""As long aiohttp keeps idle connections: the listener closes them, since it knows those to which claims are bound."""
 
 LINGERING_S = 2.0
 """How long a body that nobody wants is read, so that its sender reads why."""
@@ -67,7 +70,7 @@ class HttpServer:
                 server,
                 loop=loop,
                 access_log=None,  # type: ignore[arg-type]
-                keepalive_timeout=IDLE_S,
+                keepalive_timeout=_NEVER_S,
                 lingering_time=LINGERING_S,
             )
 

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
 from pinlater.api import Api
 from pinlater.http import answers, forms, operator_forms, search_forms
 from pinlater.http.encodings import refusal
-from pinlater.http.model_map import answer_of, answers_of, request_of, requests_of, words_of
+from pinlater.http.model_map import answer_of, answers_of, arguments_of, request_of, requests_of, words_of
 from pinlater.http.problems import NotThere
 from pinlater.http.route import IDEMPOTENCY_HEADER, Incoming, RouteTable
-from pinlater.model import HeartbeatAnswers, JobChange, JobFilter, RescheduleJob
+from pinlater.model import (
+    DequeuedFromQueues,
+    DequeuedJob,
+    DequeueFromQueuesRequest,
+    DequeueRequest,
+    HeartbeatAnswers,
+    JobChange,
+    JobFilter,
+    RescheduleJob,
+)
 from pinlater.model.job_selection import FoundJobsChange, JobSelection
 from pinlater.wire import found_job_methods, methods
 
+J = TypeVar("J", list[DequeuedJob], DequeuedFromQueues)
+R = TypeVar("R", DequeueRequest, DequeueFromQueuesRequest)
 JOBS, WORKERS = "Jobs", "Work"
 JOB_ROUTES = RouteTable()
 
@@ -47,9 +61,9 @@ async def _enqueue_batch(incoming: Incoming, form: forms.JobsForm) -> answers.En
 async def _dequeue(incoming: Incoming, form: forms.DequeueForm) -> answers.DequeuedAnswer:
     """Claim jobs of a queue, or wait for some."""
     request = form.request(incoming.queue)
-    with incoming.waiting(request.wait_ms):
-        jobs = await incoming.api.dequeue(request, context=incoming.context)
-    return answers.dequeued(jobs, form.encoding)
+    jobs, bound = await _claim(incoming, Api.dequeue, request)
+    incoming.claims.acked(request.succeeded, request.failed)
+    return answers.dequeued(jobs, form.encoding, bound)
 
 
 @JOB_ROUTES.add(WORKERS, "POST /v1/dequeue", methods.DEQUEUE_FROM_QUEUES)
@@ -58,22 +72,41 @@ async def _dequeue_from_queues(
 ) -> answers.DequeuedFromQueuesAnswer:
     """Claim jobs of several queues, or wait for some."""
     request = form.request()
+    jobs, bound = await _claim(incoming, Api.dequeue_from_queues, request)
+    for each in request.acks:
+        incoming.claims.acked(each.succeeded, each.failed)
+    return answers.dequeued_from_queues(jobs, form.encoding, bound)
+
+
+async def _claim(incoming: Incoming, call: Callable[..., Awaitable[J]], request: R) -> tuple[J, bool | None]:
+    """Jobs of a dequeue, and whether their claims are bound to the connection of the request; None: it did not ask."""
+    if not request.release_on_disconnect:
+        with incoming.waiting(request.wait_ms):
+            return await getattr(incoming.api, call.__name__)(request, context=incoming.context), None
+    connection = incoming.bound_connection()
+    request.release_on_disconnect = connection is not None
+    api = incoming.api if connection is None else connection.client
     with incoming.waiting(request.wait_ms):
-        jobs = await incoming.api.dequeue_from_queues(request, context=incoming.context)
-    return answers.dequeued_from_queues(jobs, form.encoding)
+        jobs = await getattr(api, call.__name__)(request, context=incoming.context)
+    if connection is not None:
+        incoming.claims.dequeued(connection, jobs, incoming.context)
+    return jobs, connection is not None
 
 
 @JOB_ROUTES.add(WORKERS, "POST /v1/queues/{queue}/ack", methods.ACK)
 async def _ack(incoming: Incoming, form: forms.AcksForm) -> answers.AckedAnswer:
     """Say what became of claimed jobs."""
-    outcomes = await incoming.api.ack(incoming.queue, *form.acks(), context=incoming.context)
+    acks = form.acks()
+    outcomes = await incoming.api.ack(incoming.queue, *acks, context=incoming.context)
+    incoming.claims.acked(*acks)
     return answers.AckedAnswer(words_of(outcomes))
 
 
 @JOB_ROUTES.add(WORKERS, "POST /v1/queues/{queue}/heartbeat", methods.HEARTBEAT)
 async def _heartbeat(incoming: Incoming, form: forms.HeartbeatsForm) -> answers.HeartbeatsAnswer:
     """Keep claims, and say how far the jobs are."""
-    found = await incoming.call(Api.heartbeat, form, incoming.queue, form.signs())
+    report = arguments_of(Api.heartbeat, form, 2)
+    found = await incoming.claims.heartbeat(incoming.queue, form.signs(), **report, context=incoming.context)
     outcomes = answers_of(answers.HeartbeatOutcomeAnswer, found)
     sent = found.command if isinstance(found, HeartbeatAnswers) else None
     if sent is None:
@@ -85,7 +118,7 @@ async def _heartbeat(incoming: Incoming, form: forms.HeartbeatsForm) -> answers.
 @JOB_ROUTES.add(WORKERS, "POST /v1/queues/{queue}/checkpoint", methods.CHECKPOINT)
 async def _checkpoint(incoming: Incoming, form: forms.CheckpointsForm) -> None:
     """Keep claims, and change the jobs or give them back."""
-    await incoming.call(Api.checkpoint, form, incoming.queue)
+    await incoming.claims.checkpoint(incoming.queue, **arguments_of(Api.checkpoint, form, 1), context=incoming.context)
 
 
 # -- looking -----------------------------------------------------------------------------------------------------------

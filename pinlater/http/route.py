@@ -15,6 +15,7 @@ from aiohttp.typedefs import Handler
 
 from pinlater.api import Api
 from pinlater.errors import QueueNotFound, RequestInvalid
+from pinlater.http.bound_connections import CLAIMS, BoundConnection, BoundConnections
 from pinlater.http.caller import API, CONTEXT, USE
 from pinlater.http.encodings import UNREADABLE, form_decoder, refusal
 from pinlater.http.forms import Form
@@ -41,7 +42,8 @@ Call = TypeVar("Call", bound=Callable[..., Awaitable[Any]])
 @dataclass(slots=True, eq=False)
 class Incoming:
     """A request as the call of a route finds it, beside its form: its path is decoded. `waiting(wait_ms)` stands around
-    a call that waits for so long: Overloaded where its caller has its share of them.
+    a call that waits for so long: Overloaded where its caller has its share of them. `bound_connection()` is its
+    connection, to bind claims to; None: it cannot be. `claims` are those that are bound, of all connections.
     """
 
     api: Api
@@ -49,6 +51,8 @@ class Incoming:
     path: Mapping[str, str]
     headers: Mapping[str, str]
     waiting: Callable[[int], AbstractContextManager[None]]
+    claims: BoundConnections
+    bound_connection: Callable[[], BoundConnection | None]
 
     @property
     def queue(self) -> str:
@@ -115,7 +119,16 @@ class Route:
                 raise _unknown(next(iter(request.query), ""))
             context: RequestContext = request[CONTEXT]
             use: RequestUse = request[USE]
-            incoming = Incoming(request.app[API], context, request.match_info, request.headers, use.waiting)
+            claims = request.app[CLAIMS]
+            incoming = Incoming(
+                request.app[API],
+                context,
+                request.match_info,
+                request.headers,
+                use.waiting,
+                claims,
+                lambda: claims.of(request, use.owner),
+            )
             answer = await call(incoming, *forms)
             if has_answer:
                 return web.Response(body=_encode(answer), status=status, headers=_HEADERS)

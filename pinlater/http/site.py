@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +23,7 @@ from multidict import CIMultiDict
 from pinlater import browsers
 from pinlater.access.guesses import TokenGuesses
 from pinlater.api import Api
+from pinlater.client.async_client import AsyncClient
 from pinlater.errors import (
     BodyTooLarge,
     Forbidden,
@@ -32,6 +33,7 @@ from pinlater.errors import (
     PinLaterError,
     RequestInvalid,
 )
+from pinlater.http.bound_connections import CLAIMS, MAX_BOUND, BoundConnections
 from pinlater.http.caller import (
     API,
     CONTEXT,
@@ -85,7 +87,7 @@ class HttpSettings:
     others than those with a token are spoken for. `status_page`: its address. `pages`: the path below which pages are,
     "" for none: they say themselves what a caller needs for them, and their forms show the session's text in the body.
     Browsers that ask for / are sent there. `prefix`: the path of a reverse proxy below which the site is, "" for none.
-    `data`: the folder in which sessions outlive the process, None for none.
+    `data`: the folder in which sessions outlive the process, None for none. `connect`: see BoundConnections.
     """
 
     names: Collection[str] = ()
@@ -103,6 +105,8 @@ class HttpSettings:
     prefix: str = ""
     event_listeners: int = 200
     data: Path | None = None
+    connect: Callable[..., AsyncClient] | None = None
+    max_bound: int = MAX_BOUND
 
 
 SITE: web.AppKey[ApiSite] = web.AppKey("site")
@@ -192,7 +196,7 @@ class ApiSite:
         use: RequestUse | None = None
         self.requests += 1
         begun_s = time.monotonic()
-        connection = self._connection_of(request.transport)
+        connection = self.connection_of(request.transport)
         if connection is not None:
             connection.begin_request(settings.body_within_s)
         try:
@@ -260,7 +264,7 @@ class ApiSite:
         """It says itself what a caller needs."""
         return request.path in _OPEN_PATHS or request.path.startswith(MANUAL) or self.is_page(request)
 
-    def _connection_of(self, transport: asyncio.BaseTransport | None) -> HttpConnection | None:
+    def connection_of(self, transport: asyncio.BaseTransport | None) -> HttpConnection | None:
         """What is to know what is waited for there."""
         for listener in self._listeners:
             connection = listener.connection_of(transport)
@@ -578,6 +582,8 @@ def make_app(api: Api, settings: HttpSettings) -> web.Application:
     site = ApiSite(api, settings)
     app = web.Application(middlewares=[site.serve], client_max_size=settings.max_request_bytes)
     app[API], app[SITE] = api, site
+    app[CLAIMS] = claims = BoundConnections(api, site.connection_of, settings.connect, settings.max_bound)
+    site.pools.append(claims.places)
     app.on_response_prepare.append(site.add_headers)
     app.on_shutdown.append(site.events.close)
     router = app.router

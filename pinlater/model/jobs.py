@@ -62,6 +62,7 @@ class RequestContext:
     `take_room` keeps room there for so many bytes more of an answer; False: there is none.
     `token` proves who calls. A gateway says by `on_behalf_of` for whom it calls, with all `certificate_names` of that
     caller, and by `caller_address` from where; `gateway_token` proves it beside the token of its caller.
+    `shares_connection`: callers share the connection, so that no claim is to be bound to it.
     `caller` is what a server has found out of that, where access is limited; `is_granted`: this call needs no admin
     password.
     """
@@ -75,8 +76,14 @@ class RequestContext:
     caller_address: str | None = None
     gateway_token: str | None = field(default=None, repr=False)
     certificate_names: tuple[str, ...] | None = None
+    shares_connection: bool | None = None
     caller: Caller | None = field(default=None, repr=False, compare=False)
     is_granted: bool = field(default=False, repr=False, compare=False)
+
+    @property
+    def binding_connection(self) -> ConnectionRef | None:
+        """The connection to which the call may bind claims, None for none."""
+        return None if self.shares_connection else self.connection
 
     @property
     def holder(self) -> str:

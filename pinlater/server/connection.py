@@ -21,7 +21,7 @@ import structlog
 
 from pinlater.eager import EagerTask
 from pinlater.errors import Overloaded
-from pinlater.listener import peer_text
+from pinlater.listener import keep_alive, peer_text
 from pinlater.model import ConnectionRef, DequeuedJob
 from pinlater.model.connection_ref import host_of, names_in
 from pinlater.server.deliveries import Stream
@@ -35,13 +35,6 @@ from pinlater.wire.message import WireError
 _log = structlog.get_logger("pinlater.server")
 _COPIED_BYTES = 64 * 1024
 """Answers that come to more are written one by one, not copied together."""
-
-_KEEPALIVE = (
-    ("TCP_KEEPIDLE", 1),  # seconds until the first question
-    ("TCP_KEEPINTVL", 1),  # and between them
-    ("TCP_KEEPCNT", 2),
-    ("TCP_USER_TIMEOUT", 3_000),  # ms: the same where something that was sent is not acknowledged
-)
 
 
 class InflightCall(EagerTask):
@@ -579,16 +572,3 @@ def without_delay(sock: Any) -> None:
     """Send small answers at once: asyncio sees to it only for sockets that were made with a protocol number."""
     if sock.family in (socket.AF_INET, socket.AF_INET6):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-
-
-def keep_alive(sock: Any) -> None:
-    """From now on the connection ends with ETIMEDOUT about three seconds after the other machine is gone: where its
-    power fails or its cable is cut, no end of the connection comes. The kernel asks the other side's, not the process,
-    so a busy or a stopped caller is not taken for a dead one. Nothing on a system that cannot do that.
-    """
-    if sock.family not in (socket.AF_INET, socket.AF_INET6):
-        return
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in _KEEPALIVE:
-        if hasattr(socket, name):
-            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

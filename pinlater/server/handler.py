@@ -118,6 +118,8 @@ class Handler:
             if self.refuse_with is not None:
                 raise _refusal(name, self.refuse_with)
             context = RequestContext(args.context.source, args.context.request_id or "", channel.ref)
+            if args.context.shares_connection:
+                context.shares_connection = True
             method = METHODS[name]
             gate = self._gate
             if gate is not None and (gate.has_rules or args.context.token or channel.ref.certificate_names):

@@ -147,7 +147,7 @@ class Dequeuer:
         at_once = limit
         if request.prefetch and not request.dry_run and not is_limited(settings):
             at_once = min(limit + request.prefetch, self._validator.max_jobs)
-        connection = context.connection if request.release_on_disconnect and context is not None else None
+        connection = context.binding_connection if request.release_on_disconnect and context is not None else None
         claim_descriptor = self._claims.next(source, None if connection is None else timeout_ms)
         at_once, max_bytes = response_budget(bounds.max_answer_bytes, queue, claim_descriptor, at_once)
         if at_once < limit:

@@ -362,7 +362,7 @@ class QueuesDequeuer:
             timeout_ms = settings.claim_timeout_ms
         else:
             timeout_ms = min(timeout_ms, self._settings.max_claim_timeout_ms)
-        is_bound = request.release_on_disconnect and context is not None and context.connection is not None
+        is_bound = request.release_on_disconnect and context is not None and context.binding_connection is not None
         descriptor = self._claims.next("" if context is None else context.source, timeout_ms if is_bound else None)
         max_bytes = min(max_bytes, limit * self._settings.max_body_bytes)
         is_default = request.claim_timeout_ms is None
@@ -371,7 +371,7 @@ class QueuesDequeuer:
 
     def _handed_out(self, call: _Call, queue: str, jobs: Sequence[DequeuedJob]) -> None:
         self._dequeuer.count(queue, self._queues.settings(queue), jobs)
-        connection = None if call.context is None else call.context.connection
+        connection = None if call.context is None else call.context.binding_connection
         if connection is not None and call.request.release_on_disconnect:
             self._connection_claims.bind(connection, jobs)
 

@@ -308,7 +308,7 @@ class Service(FlowApi, BodyApi, FoundJobsApi, GroupsApi, HoldsApi, UsageApi, Tok
     ) -> None:
         if worker is not None:
             self._receive_report(worker, context)
-        connection = None if context is None else context.connection
+        connection = None if context is None else context.binding_connection
         try:
             await self._lifecycle.checkpoint(queue, self._validator.source(context), checkpoints, connection)
         except NamesOverflow:
@@ -339,7 +339,7 @@ class Service(FlowApi, BodyApi, FoundJobsApi, GroupsApi, HoldsApi, UsageApi, Tok
         if worker is not None:
             self._receive_report(worker, context)
         self._validator.source(context)
-        connection = None if context is None else context.connection
+        connection = None if context is None else context.binding_connection
         try:
             answers = await self._heartbeats.beat(queue, heartbeats, connection)
         except NamesOverflow:

@@ -121,7 +121,9 @@ async def neighbours(pool: str, **settings: Any) -> AsyncIterator[Neighbours]:
     """`pool` has SIZE places."""
     api = WatchedApi()
     api.tokens |= {NOISY: "token:noisy", CALM: "token:calm"}
-    async with http_site(api, pages="/dashboard", **settings) as site:
+    own = OwnApi()
+    own.tokens = api.tokens
+    async with http_site(api, pages="/dashboard", connect=lambda **_: own, **settings) as site:
         if pool in site.pools:
             site.pools[pool].size = SIZE
         yield Neighbours(api, site)
@@ -220,10 +222,37 @@ async def _links(at: Neighbours) -> None:
     assert (await at.site.ask("GET", mine)).status == 200
 
 
+async def _bound(at: Neighbours) -> None:
+    """Who has its share is not refused: its claims are left to their time-outs."""
+
+    async def is_bound(token: str) -> bool:
+        body = b'{"release_on_disconnect": true}'
+        reader, writer = await at.site.connect()
+        lines = ["Host: localhost", f"Authorization: Bearer {token}", "Content-Type: application/json"]
+        head = "\r\n".join(["POST /v1/queues/mail/dequeue HTTP/1.1", *lines, f"Content-Length: {len(body)}", "", ""])
+        writer.write(head.encode() + body)
+        answer = await Begun(reader, writer).answer()
+        return bool(answer.json["bound"])
+
+    assert [await is_bound(NOISY) for _ in range(SIZE)] == [True] * (SIZE // 2) + [False] * (SIZE - SIZE // 2)
+    assert await is_bound(CALM)
+
+
+class OwnApi(WatchedApi):
+    """As the client of one connection."""
+
+    def cancel_long_polls(self) -> None:
+        """There are none."""
+
+    async def close(self) -> None:
+        """There is nothing to close."""
+
+
 CASES: dict[str, Callable[[Neighbours], Awaitable[None]]] = {
     "http_requests": _requests,
     "http_waits": _waits,
     "http_bodies": _bodies,
+    "http_bound_connections": _bound,
     "http_event_streams": _streams,
     "http_event_watches": _watches,
     "http_sessions": _sessions,

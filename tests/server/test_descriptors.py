@@ -190,6 +190,40 @@ async def test_a_request_that_drips_and_a_connection_that_says_nothing_are_close
         writer.close()
 
 
+async def test_a_connection_that_is_held_is_closed_neither_for_being_idle_nor_for_who_comes_next() -> None:
+    async with echoing(2) as (listener, made, lines):
+        reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+        await every(0.005, lambda: bool(made) and hasattr(made[0], "transport"))
+        held = listener.connection_of(made[0].transport)
+        assert held is not None
+        with listener.serving(made[0].transport):
+            held.hold()
+        idle, idler = await asyncio.open_connection("127.0.0.1", listener.port)
+        await every(0.005, lambda: len(made) == 2 and hasattr(made[1], "transport"))
+        loop = asyncio.get_running_loop()
+        real = loop.time
+        loop.time = lambda: real() + 600  # type: ignore[method-assign]
+        try:
+            with contextlib.suppress(ConnectionError):
+                assert await idle.read() == b"", "it is closed for being idle, and the other one is not"
+        finally:
+            loop.time = real  # type: ignore[method-assign]
+        idler.close()
+        others = [await asyncio.open_connection("127.0.0.1", listener.port) for _ in range(2)]
+        with contextlib.suppress(ConnectionError):
+            assert await others[0][0].read() == b"", "it makes room, and the one that is older does not"
+        writer.write(b"x")
+        assert await reader.read(1) == b"x"
+        held.let_go()
+        others.append(await asyncio.open_connection("127.0.0.1", listener.port))
+        with contextlib.suppress(ConnectionError):
+            assert await reader.read() == b""
+        await every(0.005, lambda: held.is_lost)
+        assert lines == ["http_timed_out", "http_connections_full"]
+        for _, each in [*others, (reader, writer)]:
+            each.close()
+
+
 async def test_a_process_without_descriptors_says_so_once_and_goes_on_later(many_descriptors: None) -> None:
     lines: list[str] = []
     given: list[socket.socket] = []
