@@ -6,8 +6,13 @@
  * docs/wire.md says what each call does. Times are milliseconds since the Unix epoch.
  */
 
+/* Java and C++ as in the file of the original PinLater. Go and JavaScript have none: the name of this file is theirs. */
 namespace java com.pinterest.pinlater.thrift
+namespace cpp pinterest.pinlater
 namespace py pinlater_thrift
+namespace rb PinLaterThrift
+namespace php PinLaterThrift
+namespace perl PinLaterThrift
 
 /** 400-499 is the caller's fault: do not retry as it is, but for 429 and 430. No code is ever added. */
 enum ErrorCode {
@@ -1410,8 +1415,8 @@ struct FlowStage {
   /** The type of job that workers know; "": the body is the payload itself. */
   2: optional string job = "",
   3: required string queueName,
-  /** "": it begins the flow. */
-  4: optional string parent = "",
+  /** The name of the stage before; "": it begins the flow. */
+  4: optional string parentStage = "",
   5: optional FlowApplet applet,
   /** 0 to 99. An item may fail so often and is tried again. */
   6: optional i32 maxFailures = 0,

@@ -51,6 +51,7 @@ _RENAMED = {
     ("PinLaterScanJobsResponse", "scannedJobs"): "jobs",
     ("PinLaterLookupJobRequest", "jobDescriptors"): "descriptors",
     ("PinLaterRetryFailedJobsRequest", "attemptsToAllow"): "attempts",
+    ("FlowStage", "parentStage"): "parent",
     ("WorkerJob", "jobDescriptor"): "job_descriptor",
     ("WorkerJobInfo", "jobDescriptor"): "job_descriptor",
     ("CancelJobsRequest", "jobDescriptors"): "descriptors",

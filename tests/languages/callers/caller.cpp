@@ -11,6 +11,7 @@
 #include "PinLater.h"
 
 using namespace apache::thrift;
+using namespace pinterest::pinlater;
 
 int main(int, char **given) {
     const std::string cert = given[4], queue = given[6];
