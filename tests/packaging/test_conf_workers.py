@@ -26,7 +26,7 @@ MANIFESTS = list(yaml.safe_load_all((CONF / "kubernetes" / "worker.yaml").read_t
 def parsed(arguments: list[str]) -> tuple[dict[str, Any], WorkerSettings]:
     """What the command makes of its arguments, without running anything."""
     given = main.make_context("pinlater-worker", arguments).params
-    beside = ("app", "config", "servers", "cluster", "log_level", "log_format", "reload", "check")
+    beside = ("app", "config", "servers", "cluster", "log_level", "log_format", "reload", "check", "until_empty")
     return given, over(WorkerSettings(), {name: value for name, value in given.items() if name not in beside})
 
 

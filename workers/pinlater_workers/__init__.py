@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pinlater_workers.flows.item_calls import EndedItem
     from pinlater_workers.jobs.batch import Batch, BatchJob
     from pinlater_workers.jobs.context import JobContext, StopReason, current
+    from pinlater_workers.jobs.dependencies import provided
     from pinlater_workers.jobs.enqueue_calls import EnqueuedInPart
     from pinlater_workers.jobs.enqueue_options import EnqueueOptions, TypedOptions
     from pinlater_workers.jobs.handle import AsyncJobHandle, JobHandle
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
         RetryRules,
     )
     from pinlater_workers.middleware import Middleware, Observer
+    from pinlater_workers.worker.worker import Worker
 
 __all__ = [
     "Action",
@@ -92,10 +94,12 @@ __all__ = [
     "Snooze",
     "StopReason",
     "TypedOptions",
+    "Worker",
     "WorkerError",
     "current",
     "load_app",
     "load_file",
+    "provided",
 ]
 
 _HOMES = {
@@ -115,6 +119,7 @@ _HOMES = {
     "flows.item_calls": ("EndedItem",),
     "jobs.batch": ("Batch", "BatchJob"),
     "jobs.context": ("JobContext", "StopReason", "current"),
+    "jobs.dependencies": ("provided",),
     "jobs.enqueue_calls": ("EnqueuedInPart",),
     "jobs.enqueue_options": ("EnqueueOptions", "TypedOptions"),
     "jobs.handle": ("AsyncJobHandle", "JobHandle"),
@@ -132,6 +137,7 @@ _HOMES = {
         "RetryRules",
     ),
     "middleware": ("Middleware", "Observer"),
+    "worker.worker": ("Worker",),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 

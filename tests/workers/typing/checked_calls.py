@@ -19,6 +19,7 @@ from pinlater_workers import (
     Reschedule,
     Retry,
     Snooze,
+    provided,
 )
 from pinlater_workers.outbox import Outbox
 
@@ -40,6 +41,19 @@ async def fetch(url: str, **headers: str) -> bytes:
 def remind(delay: int, priority: str, queue: list[str]) -> None: ...
 
 
+class Pool: ...
+
+
+@app.provide
+def pool() -> Pool:
+    return Pool()
+
+
+@app.job(queue="q")
+def stored(number: int, *, pool: Pool = provided) -> str:
+    return ""
+
+
 @app.raw_job(queue="q")
 def raw(body: bytes) -> None: ...
 
@@ -54,6 +68,9 @@ def enqueue_takes_what_the_function_takes() -> None:
     assert_type(resize.enqueue("a", crop=False, mode=None), JobHandle[float])
     assert_type(resize.enqueue("a", crop=False).result(timeout="10s"), float)
     assert_type(fetch.enqueue("a").result(), bytes)
+    assert_type(stored.enqueue(1), JobHandle[str])
+    stored.enqueue("1")  # error: arg-type
+    stored(1, pool=Pool())
     resize.enqueue("a")  # error: call-arg
     resize.enqueue("a", crop=1)  # error: arg-type
     resize.enqueue(path="a", crop=True)  # error: call-arg

@@ -23,8 +23,10 @@ from pinlater_workers.app.catalogue import Catalogue, Include
 from pinlater_workers.app.job_options import Duration, JobOptions, RawJobOptions, says_queue
 from pinlater_workers.app.result_bounds import ResultBounds
 from pinlater_workers.app.settings import FileSettings, WorkerSettings, read_file
+from pinlater_workers.app.start_hooks import Hook, StartHooks
 from pinlater_workers.errors import ConfigurationError
 from pinlater_workers.jobs.batch import ArgumentT, Batch
+from pinlater_workers.jobs.dependencies import Providers, shown_type, unprovided
 from pinlater_workers.jobs.enqueue_calls import JobSink
 from pinlater_workers.jobs.job_type import JobFunction, JobType
 from pinlater_workers.jobs.settings import (
@@ -78,6 +80,8 @@ class App:
         self.middleware: Sequence[Middleware] = tuple(middleware)
         self.clock: Clock = clock or SystemClock()
         self._version = version
+        self.providers = Providers()
+        self.hooks = StartHooks(self.providers)
         self._catalogue = Catalogue(self, [include] if isinstance(include, str) else include)
         self._connections = ServerClients(
             ServerTarget(servers, cluster, clusters_file, source, tls, token, create_queues)
@@ -168,6 +172,43 @@ class App:
         """Return the type of the jobs of a queue that have no envelope."""
         return self._catalogue.raw(queue)
 
+    # -- what begins and ends with a worker ----------------------------------------------------------------------
+
+    def on_start(self, hook: Hook) -> Hook:
+        """Make a function run once when a worker begins, before it takes jobs; a coroutine on the worker's loop. An
+        error ends the worker.
+        """
+        self.hooks.start.append(hook)
+        return hook
+
+    def on_stop(self, hook: Hook) -> Hook:
+        """Make a function run once when a worker has ended its last job. Those declared last run first."""
+        self.hooks.stop.append(hook)
+        return hook
+
+    def on_process_start(self, hook: Hook) -> Hook:
+        """Make a function run in each process that runs jobs, before the first one: the worker's own, and each process
+        of a pool. An error ends the worker.
+        """
+        self.hooks.process_start.append(hook)
+        return hook
+
+    def provide(self, function: Hook) -> Hook:
+        """Make a function provide jobs with what it is annotated to return, or to yield: a client, a pool, a model.
+
+        It takes no arguments. Jobs with a parameter of that annotation get it; it is made once in each process, at its
+        start, and behind the `yield` it ends with the process. It has to stand before these jobs, or their parameter
+        needs the default `provided`. ConfigurationError: two make the same, or a job before it takes that as argument.
+        """
+        provider = self.providers.add(function)
+        for job_type in self._catalogue.declared:
+            if provider.makes in job_type.argument_hints:
+                raise ConfigurationError(
+                    f"job {job_type.name!r} takes {shown_type(provider.makes)} as an argument, and {provider.place} "
+                    "provides it: put the provider before the job, or give the parameter the default `provided`"
+                )
+        return function
+
     # -- what a file says ------------------------------------------------------------------------------------------
 
     def follow(self, file: FileSettings) -> None:
@@ -184,8 +225,11 @@ class App:
         )
 
     def check(self) -> None:
-        """Raise ConfigurationError unless each job of the file is declared in code or has a function there."""
+        """Raise ConfigurationError unless each job of the file is declared in code or has a function there, and
+        something provides what each job needs.
+        """
         self._catalogue.check()
+        unprovided([(name, each.dependencies) for name, each in self.job_types.items()], self.providers)
 
     @property
     def worker_settings(self) -> WorkerSettings:

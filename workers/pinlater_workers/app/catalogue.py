@@ -36,6 +36,11 @@ class Catalogue:
         self._import_all()
         return MappingProxyType(self._types)
 
+    @property
+    def declared(self) -> Iterable[JobType]:
+        """Those that code has declared so far."""
+        return self._types.values()
+
     def find(self, name: str) -> JobType | None:
         """That of an envelope."""
         self._import_all()

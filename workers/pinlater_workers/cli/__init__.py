@@ -23,6 +23,7 @@ from pinlater_workers.observability import logs
 
 WHEN_NEEDED = {
     "outbox": "pinlater_workers.cli.outbox_commands",
+    "run-here": "pinlater_workers.cli.run_here",
     "schedules": "pinlater_workers.cli.schedules",
 }
 """Commands by the modules that have them: a worker does not import what it does not run."""
@@ -43,7 +44,7 @@ class Commands(CommandGroup):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in WHEN_NEEDED:
             return super().get_command(ctx, cmd_name)
-        command: click.Command = getattr(import_module(WHEN_NEEDED[cmd_name]), cmd_name)
+        command: click.Command = getattr(import_module(WHEN_NEEDED[cmd_name]), cmd_name.replace("-", "_"))
         return command
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -64,6 +65,8 @@ Examples:
   pinlater-worker --app shop.jobs:app --apply-schedules
   pinlater-worker --app shop.jobs:app --reload
   pinlater-worker --app shop.jobs:app --check
+  pinlater-worker --app shop.jobs:app --queues reports --until-empty
+  pinlater-worker run-here --app shop.jobs:app mail:s1:p1:1790000000000000
   pinlater-worker jobs --app shop.jobs:app
   pinlater-worker retry "exponential first=1s factor=2 cap=1h"
   pinlater-worker schedules --app shop.jobs:app --apply
@@ -74,8 +77,8 @@ Signals: SIGTERM or SIGINT takes no new jobs, gives those that run --grace to en
 attempt spent; a second one does that at once. SIGHUP ends likewise and then begins anew, as the same process with new
 code; where that cannot be imported, the old goes on and the log says why. So does a worker of its own accord when half
 its slots are held by threads that do not stop.
-Exit codes: 0 stopped by a signal, 1 failed, 2 wrong command line, file or app, or a process of its own that does not
-start, 130 interrupted before it ran.""",
+Exit codes: 0 stopped by a signal, or --until-empty is so, 1 failed, 2 wrong command line, file or app, or a process of
+its own that does not start, 130 interrupted before it ran.""",
 )
 @click.option("--app", metavar="MODULE:NAME", help="The app; the current folder is on the import path.")
 @click.option(
@@ -103,6 +106,12 @@ start, 130 interrupted before it ran.""",
     help="While you develop: restart when a .py or .toml file below the current folder changes. Running jobs have "
     "2s to end, unless --grace says otherwise.",
 )
+@click.option(
+    "--until-empty",
+    is_flag=True,
+    help="End, with exit code 0, when nothing runs here and none of the queues has a job that is ready: for CI, cron "
+    "and Kubernetes Jobs. Jobs that are due later, as retries are, are not waited for.",
+)
 @click.option("--check", is_flag=True, help="Load the app and the settings, report mistakes, and run nothing.")
 @click.version_option(package_name="pinlater", message="%(prog)s %(version)s")
 @click.pass_context
@@ -116,16 +125,19 @@ def main(
     log_format: str,
     reload: bool,
     check: bool,
+    until_empty: bool,
     **given: Any,
 ) -> None:
     """Run the jobs of an app."""
     if ctx.invoked_subcommand is not None:
         return
     logs.configure(log_level, log_format)
+    if until_empty and reload:
+        raise click.UsageError("--until-empty and --reload do not go together")
     if check:
         run.check(app, config, target, given)
     else:
-        run.run(app, config, target, given, reload=reload)
+        run.run(app, config, target, given, reload=reload, until_empty=until_empty)
 
 
 main.add_command(jobs)

@@ -14,7 +14,6 @@ import click
 from pinlater.durations import seconds_text
 from pinlater.listener import raise_descriptor_limit
 from pinlater.log_guard import GuardedLogger, guard_loop
-from pinlater.near_names import meant_name
 from pinlater.program_start import begin_service
 from pinlater.standard_streams import drop_output
 from pinlater_workers.app.app import App
@@ -31,7 +30,8 @@ from pinlater_workers.cli.process_exit import (
 from pinlater_workers.cli.sidecars import optional, serve
 from pinlater_workers.errors import ConfigurationError
 from pinlater_workers.observability.metrics import WorkerMetrics
-from pinlater_workers.worker.worker import ExitReason, Worker
+from pinlater_workers.worker.worker import ExitReason, Worker, with_queues
+from pinlater_workers.worker.worker_thread import loop_factory
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 
@@ -47,9 +47,10 @@ def run(
     given: Mapping[str, Any],
     *,
     reload: bool = False,
+    until_empty: bool = False,
 ) -> None:
-    """Until it is stopped. ConfigurationError: it cannot begin. `reload`: it begins anew when code changes, and waits
-    for a change where it cannot begin.
+    """Until it is stopped; or, with `until_empty`, its queues are. ConfigurationError: it cannot begin. `reload`: it
+    begins anew when code changes, and waits for a change where it cannot begin.
     """
     drop_output()
     begin_service()
@@ -67,7 +68,7 @@ def run(
         settings = reloader.tune(settings, given)
     raise_descriptor_limit(_DESCRIPTORS + _PER_SLOT * settings.concurrency)
     metrics = WorkerMetrics()
-    worker = Worker(loaded.app, settings, loaded.spec, metrics, may_end=True)
+    worker = Worker(loaded.app, settings, loaded.spec, metrics, may_end=True, until_empty=until_empty)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         guard_loop(runner.get_loop())
         begins = _begins(loaded.app, loaded.spec, settings)
@@ -123,31 +124,6 @@ async def _served(
             schedules.cancel()
             await asyncio.wait([schedules])
         await app.close_async()
-
-
-def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """The faster loop, where it is installed."""
-    try:
-        factory: Callable[[], asyncio.AbstractEventLoop] = importlib.import_module("uvloop").new_event_loop
-    except ModuleNotFoundError:
-        return None
-    return factory
-
-
-def with_queues(app: App, settings: WorkerSettings) -> WorkerSettings:
-    """The queues of all types of job, where none is named. ConfigurationError: there is nothing to run."""
-    own = sorted({job_type.settings.queue for job_type in app.job_types.values()})
-    if not own:
-        raise ConfigurationError(
-            "the app has no jobs: decorate a function with @app.job(queue=...), and import the module that does so "
-            "in the app's module; or name functions in a file (conf/jobs.toml)"
-        )
-    if not settings.queues:
-        return worker_settings({"queues": own}, "the app's jobs", settings)
-    for queue in settings.queues.keys() - own:
-        meant = meant_name(queue, own)
-        _log.warning("no job of this app belongs to queue %s%s: what comes there will be requeued", queue, meant)
-    return settings
 
 
 def _begins(app: App, spec: str, settings: WorkerSettings) -> str:

@@ -106,7 +106,7 @@ async def run_attempt_async(
         args, kwargs = prepare(job_type, job, context)
         if app.middleware:
             before(app.middleware, begun, context)
-        result = await job_type.function(*args, **kwargs)
+        result = await job_type.call(*args, **kwargs)
         if begun:
             after(begun, context, result)
         outcome = SUCCEEDED if result is None and not job_type.keeps else returned(job_type, begun, context, result)
@@ -125,6 +125,11 @@ async def run_attempt_async(
     return outcome
 
 
+def run_apart(work: Coroutine[Any, Any, None]) -> None:
+    """Run it on the event loop that this thread keeps for coroutine jobs: what it makes there, they can use."""
+    _runner().run(work)
+
+
 def close_loop() -> None:
     """For a thread that has run jobs and ends: close the event loop that it kept for coroutines, if it did."""
     runner: asyncio.Runner | None = getattr(_of_thread, "runner", None)
@@ -141,7 +146,7 @@ def _attempt(
         args, kwargs = prepare(job_type, job, context)
         if middleware:
             before(middleware, begun, context)
-        result = job_type.function(*args, **kwargs)
+        result = job_type.call(*args, **kwargs)
         if begun:
             after(begun, context, result)
         outcome = SUCCEEDED if result is None and not job_type.keeps else returned(job_type, begun, context, result)

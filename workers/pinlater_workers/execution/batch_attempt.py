@@ -79,7 +79,7 @@ def _run(attempts: BatchAttempts) -> MemberOutcomes:
     try:
         with attempts.begun() as batch:
             if batch:
-                result = attempts.job_type.function(batch)
+                result = attempts.job_type.call(batch)
     except KeyboardInterrupt:
         raise
     except BaseException as raised:
@@ -93,7 +93,7 @@ async def _run_async(attempts: BatchAttempts) -> MemberOutcomes:
     try:
         with attempts.begun() as batch:
             if batch:
-                result = await attempts.job_type.function(batch)
+                result = await attempts.job_type.call(batch)
         await attempts.learn_result_bound()
     except KeyboardInterrupt:
         raise

@@ -45,7 +45,7 @@ class Arguments:
     def __init__(self, function: Callable[..., Any], job: str) -> None:
         self._job = job
         parameters = _parameters(function, job)
-        hints = _hints(function, job)
+        hints = argument_hints(function, job)
         self._positional: list[tuple[str, Annotation]] = []
         self._named: dict[str, Annotation] = {}
         self._rest: Annotation | None = None
@@ -69,8 +69,8 @@ class Arguments:
         except TypeError as error:
             raise ConfigurationError(
                 f"job {self._job!r}: parameter {name!r} is annotated with {hint!r}: {error}; allowed: what msgspec "
-                "can check (numbers, texts, bytes, times, enums, dataclasses, TypedDict, list, dict, ...), Path, and "
-                "models of pydantic"
+                "can check (numbers, texts, bytes, times, enums, dataclasses, TypedDict, list, dict, ...), Path, "
+                "models of pydantic, and what a function with @app.provide makes that stands before the job"
             ) from error
 
     def _add(self, parameter: Parameter, annotation: Annotation) -> None:
@@ -228,7 +228,8 @@ def _parameters(function: Callable[..., Any], job: str) -> list[Parameter]:
         raise ConfigurationError(f"job {job!r}: {error}; allowed: a function of Python") from error
 
 
-def _hints(function: Callable[..., Any], job: str) -> dict[str, Any]:
+def argument_hints(function: Callable[..., Any], job: str) -> dict[str, Any]:
+    """The annotations of its parameters, and of what it returns, by name. ConfigurationError: one means nothing."""
     try:
         return typing.get_type_hints(function, include_extras=True)
     except Exception as error:
@@ -240,7 +241,7 @@ def _hints(function: Callable[..., Any], job: str) -> dict[str, Any]:
 
 def result_hint(function: Callable[..., Any], job: str) -> Any:
     """What it is annotated to return; Any: it does not say. ConfigurationError: what cannot be resolved."""
-    return _hints(function, job).get("return", Any)
+    return argument_hints(function, job).get("return", Any)
 
 
 def _shown(value: Any) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from pinlater.clock import Clock
 from pinlater.model import EnqueuedJobs, EnqueueOutcome, Job
 from pinlater_workers.errors import WorkerError
+from pinlater_workers.jobs.dependencies import Providers
 
 if TYPE_CHECKING:
     from pinlater.client.async_client import AsyncClient
@@ -44,6 +45,7 @@ class Producer(Protocol):
 
     clock: Clock
     sink: JobSink
+    providers: Providers
 
     @property
     def client(self) -> Client: ...

@@ -13,8 +13,9 @@ from pinlater.job_body import FIRST_LINES, ITEM_HEADER, SECRET_HEADER, EnvelopeM
 from pinlater.schedule import Delay
 from pinlater_workers.envelope import ENCODERS, Envelope, write_around
 from pinlater_workers.errors import ArgumentsInvalid, ConfigurationError
-from pinlater_workers.jobs.arguments import Arguments, result_hint
+from pinlater_workers.jobs.arguments import Arguments, argument_hints, result_hint
 from pinlater_workers.jobs.batch import call_alone, call_signature, takes_batch
+from pinlater_workers.jobs.dependencies import Dependencies
 from pinlater_workers.jobs.elsewhere import CALLS, says_unknown_options
 from pinlater_workers.jobs.enqueue_calls import Producer
 from pinlater_workers.jobs.enqueue_options import Call, EnqueueOptions, OptionArguments, TypedOptions
@@ -53,7 +54,14 @@ class JobType:
         self.is_batch = settings.batch is not None
         if not self.is_batch and takes_batch(self.function):
             raise ConfigurationError(f"job {name!r} takes a Batch: set the most jobs of one, as in batch=100")
-        self._called: Callable[..., Any] = call_signature(self.function, name) if self.is_batch else self.function
+        self.dependencies = needs = Dependencies(self.function, name, producer.providers)
+        """Its parameters that the app provides."""
+        self.call: Callable[..., Any] = self.function
+        """What an attempt calls: the function, with what is provided."""
+        called = self.function
+        if needs.types:
+            self.call, called = needs.call_async if self.is_coroutine else needs.call, needs.without()
+        self._called: Callable[..., Any] = call_signature(called, name) if self.is_batch else called
         self._arguments = Arguments(self._called, name)
         self.settings = settings
         self._former = FORMER_OPTIONS - self._arguments.names
@@ -150,6 +158,12 @@ class JobType:
             self._arguments.check_written(args, kwargs, "json")
             raise ArgumentsInvalid(f"job {self.name!r}: {error}") from error
 
+    @property
+    def argument_hints(self) -> list[Any]:
+        """The annotations of its arguments."""
+        hints = argument_hints(self._called, self.name)
+        return [hints[name] for name in inspect.signature(self._called).parameters if name in hints]
+
     def check_takes(self, *names: str) -> None:
         """Check that it can be called with a dict of these arguments, else raise ArgumentsInvalid."""
         if not self.is_batch:
@@ -163,8 +177,9 @@ class JobType:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if not self.is_batch:
             return self.function(*args, **kwargs)
+        given = {name: kwargs.pop(name) for name in self.dependencies.types.keys() & kwargs.keys()}
         self._arguments.check(args, kwargs, self.settings.encoding)
-        return call_alone(self.function, args[0])
+        return call_alone(functools.partial(self.function, **given), args[0])
 
     if not TYPE_CHECKING:
 

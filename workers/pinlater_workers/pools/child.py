@@ -29,7 +29,7 @@ from pinlater_workers.app.app import App
 from pinlater_workers.app.loader import load_app
 from pinlater_workers.child_sockets import BlockingSocket
 from pinlater_workers.errors import ConfigurationError
-from pinlater_workers.execution.attempt import close_loop, run_attempt
+from pinlater_workers.execution.attempt import close_loop, run_apart, run_attempt
 from pinlater_workers.execution.batch_attempt import run_batch
 from pinlater_workers.execution.decision import decide
 from pinlater_workers.execution.start_context import StartContext
@@ -79,6 +79,9 @@ def main(jobs_fd: int, control_fd: int, worker: int) -> None:
     _set_up_output()
     try:
         app = _load(start)
+        types = [job_type for name in start.job_types if (job_type := app.job_types.get(name)) is not None]
+        if app.hooks.begins_process(types):
+            run_apart(app.hooks.begin_process(types))
     except BaseException as error:
         _send(jobs, StartFailed(_last_lines(error)))
         return
@@ -92,6 +95,8 @@ def main(jobs_fd: int, control_fd: int, worker: int) -> None:
     control.start()
     _send(jobs, Ready())
     _work(app, jobs, control)
+    if app.providers.has_made:
+        run_apart(app.hooks.end_process())
     close_loop()
     app.close()
 

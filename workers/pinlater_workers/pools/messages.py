@@ -34,6 +34,9 @@ class StartApp(Message, tag="Start"):
     takes_progress: bool = False
     """The worker knows ProgressMade."""
 
+    job_types: list[str] = []
+    """Names of those that its jobs are of, as far as the worker knows when it starts."""
+
 
 class Ready(Message, tag="Ready"):
     """The answer to StartApp."""

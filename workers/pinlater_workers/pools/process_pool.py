@@ -63,12 +63,13 @@ class ProcessPool:
         save: SaveCheckpoint,
         progress: NoteProgress,
         failed: PoolFailed = lambda error: None,
+        job_types: Sequence[str] = (),
     ) -> None:
         self._settings = settings
         self._note_progress = progress
         self._completed = CompletionBatch(ended)
         self._checkpoints = CheckpointRequests(save)
-        self._crew = ProcessSet(self, app_spec, settings.concurrency, failed)
+        self._crew = ProcessSet(self, app_spec, settings.concurrency, failed, job_types)
         self._idle: list[JobProcess] = []
         self._waiting: deque[RunningJob] = deque()
         self._where: dict[RunningJob, JobProcess] = {}

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -51,10 +52,16 @@ class ProcessSet:
     """
 
     def __init__(
-        self, owner: ProcessSetOwner, app_spec: str, limit: int, failed: PoolFailed = lambda error: None
+        self,
+        owner: ProcessSetOwner,
+        app_spec: str,
+        limit: int,
+        failed: PoolFailed = lambda error: None,
+        job_types: Sequence[str] = (),
     ) -> None:
         self._owner = owner
         self._app_spec = app_spec
+        self._job_types = list(job_types)
         self._limit = limit
         self._wanted = 1
         self._processes: set[JobProcess] = set()
@@ -86,7 +93,9 @@ class ProcessSet:
             if staying >= self._wanted or starting >= (AT_ONCE if self._proven else 1):
                 return
             try:
-                self._processes.add(JobProcess(self, StartApp(self._app_spec, sys.path, takes_progress=True)))
+                self._processes.add(
+                    JobProcess(self, StartApp(self._app_spec, sys.path, takes_progress=True, job_types=self._job_types))
+                )
             except OSError as error:
                 self._failed(f"no process could be started: {error}", is_lack=True)
 

@@ -28,6 +28,11 @@ def pool_of(job_type: JobType, worker_pool: PoolName) -> PoolName:
     return "thread" if wanted == "async" and not job_type.is_coroutine else wanted
 
 
+def served_by(app: App, settings: WorkerSettings) -> list[JobType]:
+    """The types of the queues of a worker."""
+    return [job_type for job_type in app.job_types.values() if job_type.settings.queue in settings.queues]
+
+
 class PoolRouter:
     """Threads and coroutines cost nothing until a job needs them; processes are started by open() where a type of a
     served queue runs in them, else when the first such job comes."""
@@ -44,7 +49,8 @@ class PoolRouter:
     ) -> None:
         self._app = app
         self._settings = settings
-        self._processes = ProcessPool(app_spec, settings, ended, save, progress, failed)
+        in_processes = [each.name for each in served_by(app, settings) if pool_of(each, settings.pool) == "process"]
+        self._processes = ProcessPool(app_spec, settings, ended, save, progress, failed, in_processes)
         self._threads = ThreadPool(app, settings, ended, save, progress)
         self._coroutines = AsyncPool(app, settings, ended, save, progress)
         self._pools: dict[PoolName, JobPool] = {
@@ -99,7 +105,5 @@ class PoolRouter:
         return pool
 
     def _needs_processes(self) -> bool:
-        queues = self._settings.queues
-        types = [job_type for job_type in self._app.job_types.values() if job_type.settings.queue in queues]
-        types += [raw for queue in queues if (raw := self._app.raw(queue)) is not None]
+        types = served_by(self._app, self._settings)
         return any(pool_of(job_type, self._settings.pool) == "process" for job_type in types)

@@ -26,7 +26,7 @@ import asyncio
 import math
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
@@ -113,11 +113,21 @@ def in_memory(app: App, *, queues: Sequence[str] = (), limits: JobLimits | None 
     clients = _memory_client().MemoryClients(jobs)
     app.sink, app.clock, app.clients = jobs, jobs.clock, clients
     try:
-        yield jobs
+        with app.providers.replaced({}):
+            yield jobs
     finally:
         app.sink, app.clock, app.clients = before
         clients.close()
         jobs.close()
+
+
+def providing(app: App, values: Mapping[Any, Any]) -> AbstractContextManager[None]:
+    """Until the block ends, jobs get these values in place of what the app provides: `{Mailer: fake}`, by what its
+    providers are annotated to make. `run` and `in_memory` stand inside of it.
+
+    Without it the app's providers make what jobs need, when a job needs it, and it ends with `in_memory`.
+    """
+    return app.providers.replaced(values)
 
 
 @dataclass(slots=True)

@@ -38,7 +38,7 @@ class WorkerIdentity:
 
     def __init__(self, settings: WorkerSettings, app_spec: str, app: App) -> None:
         self._id = secrets.token_hex(8)
-        self._name = settings.name or default_name(app_spec)
+        self._name = settings.name or default_name(app_spec) or "worker"
         self._host = socket.gethostname()
         self._began_s = time.monotonic()
         self._queues = dict(islice(settings.queues.items(), MAX_QUEUES))

@@ -5,19 +5,23 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from enum import Enum
+from typing import Any, Self
 
 from pinlater.client.pool import PoolLimits
+from pinlater.errors import PinLaterError, QueueNotFound
+from pinlater.model import DequeueRequest
+from pinlater.near_names import meant_name
 from pinlater_workers.app.app import App
-from pinlater_workers.app.settings import WorkerSettings
+from pinlater_workers.app.settings import WorkerSettings, worker_settings
 from pinlater_workers.errors import ConfigurationError
 from pinlater_workers.heartbeat.messages import BlockedBy, WorkerState
 from pinlater_workers.jobs.running_job import RunningJob
 from pinlater_workers.observability.metrics import QueueSummary, WorkerMetrics, WorkerView
-from pinlater_workers.pools.router import PoolRouter
+from pinlater_workers.pools.router import PoolRouter, pool_of, served_by
 from pinlater_workers.worker.ack_sender import AckSender
 from pinlater_workers.worker.batches import BatchQueues
 from pinlater_workers.worker.claims import CheckpointWriter, ClaimKeeper
@@ -28,6 +32,7 @@ from pinlater_workers.worker.jobs import JobLoader, RunningJobs, TimeLimitReaper
 from pinlater_workers.worker.prefetch import PrefetchPlan
 from pinlater_workers.worker.queue_state import IncidentLog, log
 from pinlater_workers.worker.unknown_jobs import UnknownJobs
+from pinlater_workers.worker.worker_thread import WorkerThread
 
 STAY_S = 60.0
 """About how long the calls stay with one of several servers."""
@@ -39,6 +44,7 @@ NAMED = 20
 """The most stuck jobs that are named."""
 LAST_ACKS_S = 5.0
 HURRIED_ACKS_S = 2.0
+EMPTY_LOOK_S = 0.5
 
 
 class ExitReason(Enum):
@@ -49,39 +55,131 @@ class ExitReason(Enum):
 
 
 class Worker:
-    """One run. `app_spec` names the app for the processes of its pool. `may_end`: this process is the worker's alone,
-    and may be killed where a job blocks it for good.
+    """A worker of an app: one run at a time.
+
+    `settings`: else those of the app's file. `options` take precedence, by the names that they have in a file's table
+    [worker]: `queues` (else those of all the app's jobs), `concurrency`, `grace`. `app_spec` names the app for
+    processes, as in "shop.jobs:app", where jobs run in some. `may_end`: this process is the worker's alone, and may be
+    killed where a job blocks it for good.
+
+        with Worker(app, queues=["mail"], concurrency=8):
+            ...
+
+    ConfigurationError: settings that cannot be.
     """
 
     def __init__(
-        self, app: App, settings: WorkerSettings, app_spec: str, metrics: WorkerMetrics, *, may_end: bool = False
+        self,
+        app: App,
+        settings: WorkerSettings | None = None,
+        app_spec: str = "",
+        metrics: WorkerMetrics | None = None,
+        *,
+        may_end: bool = False,
+        until_empty: bool = False,
+        **options: Any,
     ) -> None:
+        settings = app.worker_settings if settings is None else settings
+        if options:
+            settings = worker_settings(options, "Worker", settings)
         self._may_end = may_end
+        self._until_empty = until_empty
         self._app = app
-        self._settings = settings
+        self._settings = with_queues(app, settings) if not settings.queues else settings
         self._app_spec = app_spec
-        self._metrics = metrics
+        self._metrics = metrics or WorkerMetrics()
         self._stop = StopRequest()
         self._engine: Engine | None = None
+        self._thread: WorkerThread | None = None
         self._made_s = time.monotonic()
 
-    async def run(self) -> ExitReason:
-        """Until it is stopped, or half of its slots are stuck. ConfigurationError: its own processes do not start."""
-        self._engine = Engine(
-            self._app, self._app_spec, self._settings, self._metrics, self._stop, may_end=self._may_end
-        )
-        await self._engine.run()
+    async def run(self, on_begun: Callable[[], None] = lambda: None) -> ExitReason:
+        """Until it is stopped, half of its slots are stuck, or its queues are empty, where it is to end then; with the
+        hooks of the app before and after. `on_begun` is called when it takes jobs. ConfigurationError: its own
+        processes do not start, or a hook failed.
+        """
+        hooks, settings = self._app.hooks, self._settings
+        served = served_by(self._app, settings)
+        here = [each for each in served if pool_of(each, settings.pool) != "process"]
+        if not self._app_spec and len(here) < len(served):
+            raise ConfigurationError('some jobs run in processes: name the app, as in app_spec="shop.jobs:app"')
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(hooks.end_process)
+            if here:
+                await hooks.begin_process(here)
+            await hooks.begin_worker()
+            stack.push_async_callback(hooks.end_worker)
+            self._engine = Engine(self._app, self._app_spec, settings, self._metrics, self._stop, may_end=self._may_end)
+            ending = asyncio.ensure_future(self._engine.end_when_empty()) if self._until_empty else None
+            try:
+                await self._engine.run(on_begun)
+            finally:
+                if ending is not None:
+                    ending.cancel()
+                    await asyncio.wait([ending])
         return ExitReason.REPLACE if self._engine.is_stuck else ExitReason.DONE
 
+    def start(self) -> Self:
+        """Run it in a thread of its own, inside a program, and return when it takes jobs. It handles no signals: call
+        `stop`, or use it as a context manager. ConfigurationError: it cannot begin.
+        """
+        if self._thread is not None:
+            raise RuntimeError("this worker has been started already")
+        self._app.check()
+        self._stop = StopRequest()
+        self._thread = WorkerThread(self._run_again)
+        try:
+            self._thread.start()
+        except BaseException:
+            self._thread = None
+            raise
+        return self
+
     def stop(self) -> None:
-        """No new jobs, and running ones have the grace time to end. Asked again: no time at all."""
-        self._stop.ask()
+        """No new jobs, and running ones have the grace time to end. Asked again: no time at all. Of one that `start`
+        began, returns when it has ended, and raises what ended it before; do not call it in a job.
+        """
+        thread, self._thread = self._thread, None
+        if thread is None:
+            self._stop.ask()
+        else:
+            thread.end(self._stop.ask)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.stop()
+
+    async def _run_again(self, on_begun: Callable[[], None]) -> None:
+        """Where half of its slots are stuck, it begins anew; their threads are left behind."""
+        try:
+            while await self.run(on_begun) is ExitReason.REPLACE:
+                self._stop = StopRequest()
+        finally:
+            await self._app.close_async()
 
     def view(self) -> WorkerView:
         if self._engine is not None:
             return self._engine.view()
         queues = {name: QueueSummary(weight, "starting") for name, weight in self._settings.queues.items()}
         return WorkerView(time.monotonic() - self._made_s, self._settings.concurrency, queues=queues)
+
+
+def with_queues(app: App, settings: WorkerSettings) -> WorkerSettings:
+    """The queues of all types of job, where none is named. ConfigurationError: there is nothing to run."""
+    own = sorted({job_type.settings.queue for job_type in app.job_types.values()})
+    if not own:
+        raise ConfigurationError(
+            "the app has no jobs: decorate a function with @app.job(queue=...), and import the module that does so "
+            "in the app's module; or name functions in a file (conf/jobs.toml)"
+        )
+    if not settings.queues:
+        return worker_settings({"queues": own}, "the app's jobs", settings)
+    for queue in settings.queues.keys() - own:
+        meant = meant_name(queue, own)
+        log.warning("no job of this app belongs to queue %s%s: what comes there will be requeued", queue, meant)
+    return settings
 
 
 class Engine:
@@ -165,7 +263,7 @@ class Engine:
         self._stuck_s = math.inf
         """Since when half of the slots are stuck."""
 
-    async def run(self) -> None:
+    async def run(self, on_begun: Callable[[], None]) -> None:
         """Until it is stopped, in order. ConfigurationError: a process of the worker's own cannot be started."""
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self._client.close)
@@ -179,10 +277,37 @@ class Engine:
             stack.callback(self._reaper.close)
             stack.push_async_callback(self._fetcher.stop)
             self._fetcher.go_on()
+            on_begun()
             await self._stop.requested.wait()
             await self._finish()
         if self._stop.failure is not None:
             raise self._stop.failure
+
+    async def end_when_empty(self) -> None:
+        """Ask for the stop when, at two looks in a row, nothing runs here and no queue has a job that is ready. A job
+        that was claimed in between arrives before the second.
+        """
+        empty = 0
+        while empty < 2:
+            await asyncio.sleep(EMPTY_LOOK_S)
+            idle = not self._has_jobs() and not self._acks.unacked
+            empty = empty + 1 if idle and not await self._has_ready() and not self._has_jobs() else 0
+        log.info("nothing runs, and no queue has a job that is ready: it ends")
+        self._leave()
+
+    async def _has_ready(self) -> bool:
+        """Whether a queue has a job that is ready, though it may be paused or at a limit. As long as no server says,
+        there may be one.
+        """
+        for queue in self._settings.queues:
+            try:
+                if await self._client.dequeue(DequeueRequest(queue, 1, dry_run=True)):
+                    return True
+            except QueueNotFound:
+                continue
+            except PinLaterError:
+                return True
+        return False
 
     def view(self) -> WorkerView:
         now_s = time.monotonic()
