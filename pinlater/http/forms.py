@@ -198,7 +198,26 @@ class ClaimedJobForm(Struct):
     result_encoding: Encoding = "text"
 
 
-class SuccessForm(Form):
+Unread = Annotated[
+    Raw | UnsetType, Meta(description="Not read: a claimed job may be given as the dequeue answered it.")
+]
+
+
+class ClaimEntryForm(Form, kw_only=True):
+    """What is said of a claimed job, which may be given with all that the dequeue answered of it."""
+
+    body: Unread = UNSET
+    body_encoding: Unread = UNSET
+    priority: Unread = UNSET
+    attempts_allowed: Unread = UNSET
+    attempts_remaining: Unread = UNSET
+    run_after_ms: Unread = UNSET
+    enqueued_at_ms: Unread = UNSET
+    claim_expires_at_ms: Unread = UNSET
+    group: Unread = UNSET
+
+
+class SuccessForm(ClaimEntryForm):
     """A job that was done. Without the claim descriptor, whoever holds the claim has done it."""
 
     descriptor: Descriptor
@@ -210,7 +229,7 @@ class SuccessForm(Form):
     log_lines: LogLines = []
 
 
-class FailureForm(Form):
+class FailureForm(ClaimEntryForm):
     """A job that failed. `permanent`: it is not tried again."""
 
     descriptor: Descriptor
@@ -344,7 +363,7 @@ class DequeueFromQueuesForm(Form):
         return request_of(DequeueFromQueuesRequest, self, acks=acks)
 
 
-class HeartbeatForm(Form):
+class HeartbeatForm(ClaimEntryForm):
     """A heartbeat for one claim; `fraction` and `text` are the job's progress."""
 
     descriptor: Descriptor

@@ -6,15 +6,18 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib import metadata
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
+from pinlater.http.encodings import Encoding
 from pinlater.http.flow_forms import FLOW_ID, NAME
+from pinlater.http.model_map import words
 from pinlater.http.problems import CONTENT_TYPE, Problem
 from pinlater.http.route import IDEMPOTENCY_HEADER, JSON, PASSWORD_HEADER, Route
 from pinlater.http.routes import ROUTES
 from pinlater.model import QUEUE_NAME_PATTERN
+from pinlater.model.word_enum import WordEnum
 from pinlater.wire.methods import Access
 
 _DESCRIPTION = """The calls of PinLater as JSON. Each request makes one call, with the meaning and the limits of the
@@ -51,6 +54,10 @@ _PATH_PARAMETERS = {
     "alarm": (r"^[a-z_]{1,40}$", "The condition of alarms, as no_worker."),
     "token": (r"^[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}$", "The name of a token."),
 }
+_ENUMS = {frozenset(words(kind).values()): kind.__name__ for kind in WordEnum.__subclasses__()}
+_ENUMS[frozenset(get_args(Encoding))] = "Encoding"
+"""The names of components that are enums, by their words."""
+
 _IN_PATH = re.compile(r"{(\w+)}")
 _REF = "#/components/schemas/{name}"
 
@@ -67,6 +74,9 @@ def openapi_document(routes: Sequence[Route] = ROUTES, prefix: str = "") -> dict
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
         paths.setdefault(route.path, {})[route.verb.lower()] = _operation(route)
+    known = {name: _tidy(each) for name, each in schemas.items()}
+    written = msgspec.json.encode([paths, known]).decode()
+    known |= {name: each for name, each in _enum_schemas().items() if f'{_REF.format(name=name)}"' in written}
     return {
         "openapi": "3.1.0",
         "info": {
@@ -80,7 +90,7 @@ def openapi_document(routes: Sequence[Route] = ROUTES, prefix: str = "") -> dict
         "tags": [{"name": tag} for tag in dict.fromkeys(route.tag for route in routes)],
         "paths": paths,
         "components": {
-            "schemas": {name: _tidy(schemas[name]) for name in sorted(schemas)},
+            "schemas": dict(sorted(known.items())),
             "responses": {"Problem": _content("The request failed.", CONTENT_TYPE, Problem)},
             "securitySchemes": _SCHEMES,
         },
@@ -173,8 +183,27 @@ def _tidy(schema: Any) -> Any:
     tidy = {name: _tidy(value) for name, value in schema.items()}
     if isinstance(tidy.get("description"), str):
         tidy["description"] = " ".join(tidy["description"].split())
-    if "enum" in tidy and "type" not in tidy:
-        tidy["type"] = "string"
+    if "enum" in tidy:
+        return _enum(tidy)
     if tidy.get("type") == "array":
         tidy.setdefault("items", {})
     return tidy
+
+
+def _enum(schema: dict[str, Any]) -> dict[str, Any]:
+    """One component for all places with these words, so that generators make one type of it. What else is said of a
+    place, as a default, stands beside it.
+    """
+    name = _ENUMS.get(frozenset(schema["enum"]))
+    if name is None or "title" in schema:  # which is a component itself
+        return {"type": "string", **schema}
+    beside = {key: value for key, value in schema.items() if key not in ("enum", "type")}
+    ref = {"$ref": _REF.format(name=name)}
+    return {"allOf": [ref], **beside} if beside else ref
+
+
+def _enum_schemas() -> dict[str, dict[str, Any]]:
+    """Those of all enums, with their words in the order of the model."""
+    words_by_name = {"Encoding": list(get_args(Encoding))}
+    words_by_name |= {kind.__name__: list(words(kind).values()) for kind in WordEnum.__subclasses__()}
+    return {name: {"title": name, "type": "string", "enum": found} for name, found in words_by_name.items()}

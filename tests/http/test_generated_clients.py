@@ -21,22 +21,21 @@ from client import Client
 from client.api.jobs import enqueue, get_job
 from client.api.work import ack, dequeue, heartbeat
 from client.models import (
-    AcksForm, DequeueForm, DequeueFormEncoding, GetJobEncoding, HeartbeatForm, HeartbeatsForm, JobForm,
-    JobFormBodyEncoding, SuccessForm, SuccessFormResultEncoding,
+    AcksForm, DequeueForm, Encoding, HeartbeatForm, HeartbeatsForm, JobForm, SuccessForm,
 )
 
 address, queue = sys.argv[1:]
 with Client(base_url=address) as client:
-    form = JobForm(body={"to": "ada"}, body_encoding=JobFormBodyEncoding.JSON)
+    form = JobForm(body={"to": "ada"}, body_encoding=Encoding.JSON)
     stored = enqueue.sync(queue, client=client, body=form, idempotency_key="python")
-    wanted = DequeueForm(wait_ms=5000, encoding=DequeueFormEncoding.JSON)
+    wanted = DequeueForm(wait_ms=5000, encoding=Encoding.JSON)
     (job,) = dequeue.sync(queue, client=client, body=wanted).jobs
     assert job.descriptor == stored.descriptor
     claim = dict(descriptor=job.descriptor, claim_descriptor=job.claim_descriptor)
     beats = heartbeat.sync(queue, client=client, body=HeartbeatsForm(heartbeats=[HeartbeatForm(**claim)]))
-    done = SuccessForm(**claim, result={"greeted": job.body["to"]}, result_encoding=SuccessFormResultEncoding.JSON)
+    done = SuccessForm(**claim, result={"greeted": job.body["to"]}, result_encoding=Encoding.JSON)
     acked = ack.sync(queue, client=client, body=AcksForm(succeeded=[done]))
-    ended = get_job.sync(job.descriptor, client=client, include_result=True, encoding=GetJobEncoding.JSON)
+    ended = get_job.sync(job.descriptor, client=client, include_result=True, encoding=Encoding.JSON)
     missing = enqueue.sync("nowhere", client=client, body=JobForm(body="x"))
     print(json.dumps([beats.answers[0].outcome, acked.outcomes, ended.state, ended.result, missing.reason]))
 """

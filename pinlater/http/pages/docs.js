@@ -19,8 +19,10 @@ function element(name, properties = {}, ...children) {
   return made;
 }
 
+// A part of the document; what stands beside a reference counts too.
 function resolved(schema) {
-  return schema.$ref ? api.components.schemas[schema.$ref.split('/').pop()] : schema;
+  if (schema.$ref) return api.components.schemas[schema.$ref.split('/').pop()];
+  return schema.allOf ? { ...resolved(schema.allOf[0]), ...schema } : schema;
 }
 
 // A value with all that a request has to have.
@@ -40,8 +42,9 @@ function example(schema) {
 }
 
 function typeText(schema) {
+  const whole = resolved(schema);
+  if (whole.enum) return whole.enum.join(' | ');
   if (schema.$ref) return schema.$ref.split('/').pop();
-  if (schema.enum) return schema.enum.join(' | ');
   if (schema.anyOf) return schema.anyOf.map(typeText).join(' | ');
   if (schema.type === 'array') return `list of ${typeText(schema.items || {})}`;
   return String(schema.type || 'any value').replaceAll(',', ' | ');
@@ -63,7 +66,7 @@ function fieldList(schema, seen = new Set()) {
 }
 
 function input(parameter) {
-  const values = parameter.schema.enum || (parameter.schema.type === 'boolean' ? ['true', 'false'] : null);
+  const values = resolved(parameter.schema).enum || (parameter.schema.type === 'boolean' ? ['true', 'false'] : null);
   if (!values) return element('input', { name: parameter.name, required: parameter.required || false });
   const choices = parameter.required ? values : ['', ...values];
   return element('select', { name: parameter.name }, ...choices.map((value) => element('option', { value }, value)));

@@ -22,8 +22,8 @@ async function main() {
   if (job.descriptor !== stored.data.descriptor) throw new Error(`another job came: ${job.descriptor}`);
   const beats = (await heartbeat({ client, path: { queue }, body: { jobs }, throwOnError: true })).data;
   const result = { greeted: (job.body as { to: string }).to };
-  const { descriptor, claim_descriptor } = job;
-  const succeeded = [{ descriptor, claim_descriptor, result, result_encoding: 'json' as const }];
+  const { descriptor } = job;
+  const succeeded = [{ ...job, result, result_encoding: 'json' as const }]; // a claimed job goes into an ack as it came
   const acked = (await ack({ client, path: { queue }, body: { succeeded }, throwOnError: true })).data;
   const query = { include_result: true, encoding: 'json' as const };
   const ended = (await getJob({ client, path: { descriptor }, query, throwOnError: true })).data;
