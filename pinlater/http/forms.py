@@ -24,6 +24,7 @@ from pinlater.model import (
     MAX_LOG_LINES,
     MAX_PROGRESS_CHARS,
     MAX_QUEUES,
+    MAX_SEND_ID_BYTES,
     MAX_STATUS_CHARS,
     MAX_TIME_MS,
     MAX_WEIGHT,
@@ -49,6 +50,14 @@ Wait = Annotated[
 Count = Annotated[int, Meta(ge=1, le=MAX_INT32)]
 Priority = Annotated[int, Meta(ge=1, le=MAX_PRIORITY, description="1 is the highest.")]
 Key = Annotated[str, Meta(max_length=MAX_KEY_BYTES)]
+SendId = Annotated[
+    str,
+    Meta(
+        max_length=MAX_SEND_ID_BYTES,
+        description="Random, and the same on each resend: one whose answer was lost gets the first answer. It counts "
+        "until ten minutes after the job's end.",
+    ),
+]
 Pattern = Annotated[
     str, Meta(min_length=1, description="An RE2 pattern. An empty one would be found in all jobs: leave it out.")
 ]
@@ -145,6 +154,7 @@ class JobForm(CalledForm):
     group: Group = ""
     replace_running: ReplaceRunningWord = "keep"
     replace_within_ms: ReplaceWithin | None = None
+    send_id: SendId = ""
 
     def made(self, at: str = "") -> Job:
         """RequestInvalid."""

@@ -181,6 +181,22 @@ def test_an_idempotency_key_makes_it_safe_to_send_again(caller: Caller, queue: s
         assert refused == (400, "REQUEST_INVALID", "Idempotency-Key")
 
 
+def test_a_send_id_makes_it_safe_to_send_again_beside_a_dedupe_key(caller: Caller, queue: str) -> None:
+    path = f"/v1/queues/{queue}/jobs/batch"
+    batch = {"jobs": [{"body": "1", "send_id": "s-1"}, {"body": "2", "send_id": "s-1", "dedupe_key": "k"}]}
+    first = caller.done("POST", path, batch, status=201)["jobs"]
+    jobs = dequeued(caller, queue, limit=2)
+    assert sorted(job["descriptor"] for job in jobs) == sorted(each["descriptor"] for each in first)
+    caller.done("POST", f"/v1/queues/{queue}/ack", {"jobs": jobs})
+    assert caller.done("POST", path, batch)["jobs"] == first
+    other = {"jobs": [{**each, "send_id": "s-2"} for each in batch["jobs"]]}
+    assert not {each["descriptor"] for each in caller.done("POST", path, other)["jobs"]} & {
+        each["descriptor"] for each in first
+    }
+    long = {"body": "1", "send_id": "a" * 65}
+    assert caller.refused("POST", f"/v1/queues/{queue}/jobs", long) == (400, "REQUEST_INVALID", "send_id")
+
+
 def test_a_duplicate_that_is_rejected_is_a_conflict(caller: Caller, queue: str) -> None:
     job = {"body": "1", "dedupe_key": "k", "on_duplicate": "reject"}
     first = caller.done("POST", f"/v1/queues/{queue}/jobs", job)

@@ -57,7 +57,7 @@ FORMS: dict[Any, tuple[Any, set[str]]] = {
     forms.CheckpointForm: (model.Checkpoint, set()),
     forms.FailureForm: (model.ReportingAck, {"log_lines", "progress", "result"}),
     forms.HeartbeatForm: (model.Heartbeat, {"log_lines"}),
-    forms.JobForm: (model.ExtendedJob, {"send_id"}),
+    forms.JobForm: (model.ExtendedJob, set()),
     forms.RescheduleForm: (model.RescheduleJob, set()),
     forms.SuccessForm: (model.ReportingAck, {"log_lines", "permanent", "progress", "retry_delay_ms"}),
     forms.WorkerForm: (model.WorkerReport, set()),
