@@ -1,0 +1,458 @@
+/** A worker: claims as many jobs as it has free slots, runs their handlers, says what became of them, and ends in order. */
+
+import { hostname } from "node:os";
+import { basename } from "node:path";
+import process from "node:process";
+import { setImmediate } from "node:timers/promises";
+
+import { Acks, type RidingAcks } from "./acks.ts";
+import { Claim, type DequeuedJob, type Job, type JobContext, type RawJob, type StopWord } from "./claim.ts";
+import { backoffMs, Connection, type ConnectionOptions, sleep } from "./connection.ts";
+import { PinLaterError } from "./errors.ts";
+import { type Command, Heartbeats } from "./heartbeats.ts";
+import { handedBack, type Outcome, type OutcomeWord, success, thrown, unknown } from "./outcome.ts";
+import { type RetryPolicy, standard } from "./retry.ts";
+import { VERSION } from "./version.ts";
+
+/** Does a job of a type. What it returns is the job's result, where that is kept. */
+export type Handler<Kwargs> = (job: Job<Kwargs>, context: JobContext) => unknown;
+
+/** Does a job of a queue whose bodies are raw. */
+export type RawHandler = (job: RawJob, context: JobContext) => unknown;
+
+/** What counts for one type of job. */
+export interface HandlerOptions {
+  /** When a failed job is tried again; that of the worker, unless given. */
+  retry?: RetryPolicy;
+  /** Keep what the handler returns as the job's result: false, unless given. A producer may say otherwise for a job. */
+  keepResult?: boolean;
+}
+
+/** What a program is told of its worker, for metrics and logs. None of them may take long; what they throw is logged. */
+export interface WorkerHooks {
+  /** A server has answered a poll. */
+  polled?(jobs: number, ms: number): void;
+  /** A handler begins. */
+  began?(job: Job): void;
+  /** What became of an attempt is known here. `error`: what the handler threw. */
+  ended?(job: Job, outcome: OutcomeWord, ms: number, error: unknown): void;
+  /** A handler was told to stop. */
+  stopping?(job: Job, why: StopWord): void;
+  /** The worker takes no more jobs: it ends. */
+  draining?(): void;
+  /** A call failed; it is made again where that can help. */
+  failed?(doing: string, error: unknown): void;
+}
+
+/** Options of a worker. Times are milliseconds. */
+export interface WorkerOptions extends ConnectionOptions {
+  /** The queues to take jobs from; as an object, with weights: one of 3 gives three jobs where one of 1 gives one. */
+  queues: readonly string[] | Readonly<Record<string, number>>;
+  /** How many jobs run at once: 8, unless given. */
+  slots?: number;
+  /** How long a claim holds without a heartbeat: 30,000, unless given. */
+  leaseMs?: number;
+  /** How long running jobs may go on when the worker is to end: 30,000, unless given. */
+  drainMs?: number;
+  /** How long a server may hold back its answer while there are no jobs: a third of the lease, 20,000 at most. */
+  pollWaitMs?: number;
+  /** When failed jobs are tried again: `standard()`, unless given. */
+  retry?: RetryPolicy;
+  /** The name in the list of workers: that of the program's file, unless given. */
+  name?: string;
+  /** The version of your program, for the list of workers. */
+  version?: string;
+  hooks?: WorkerHooks;
+  /** Gets a line for what an operator should know: `console.error`, unless given. */
+  log?: (line: string) => void;
+}
+
+const LONGEST_POLL_MS = 20_000; // these as in the Python framework
+const LOOK_AGAIN_MS = 2_000;
+const LAST_ACKS_MS = 5_000;
+const HURRIED_ACKS_MS = 2_000;
+const LAST_ANSWER_MS = 2_000; // what a poll that is ended may take for an answer that is on its way
+const REFUSED_PAUSE_MS = 2_000;
+const MOST_NAMED = 100;
+const MOST_UNACKED = 10_000; // beyond that no more jobs are taken until a server has confirmed some
+const ANSWER_MS = 5_000; // beyond its wait, a poll without an answer has come to nobody
+const SETTLE_MS = 100; // what a handler that was told to stop may take to return
+
+interface DequeueAnswer {
+  jobs: DequeuedJob[];
+  queue_errors?: Record<string, { reason: string; detail: string; retry_after_ms?: number | null }> | null;
+  ack_outcomes?: string[][] | null;
+}
+
+interface Registered {
+  run: (claim: Claim) => unknown;
+  options: HandlerOptions;
+}
+
+/** Runs jobs of some queues. Give it handlers, then `run()` it, or `start()` and `stop()` it. */
+export class Worker {
+  readonly #options: WorkerOptions;
+  readonly #weights: Record<string, number>;
+  readonly #slots: number;
+  readonly #leaseMs: number;
+  readonly #retry: RetryPolicy;
+  readonly #handlers = new Map<string, Registered>();
+  readonly #rawHandlers = new Map<string, Registered>();
+  readonly #connection: Connection;
+  readonly #heartbeats: Heartbeats;
+  readonly #acks: Acks;
+  readonly #running = new Set<Claim>();
+  readonly #unknown = new Map<string, { queue: string; job_type: string; jobs: number; at: number }>();
+  readonly #id = crypto.randomUUID().replaceAll("-", "").slice(0, 16);
+  readonly #place = `${hostname()}:${process.pid}`;
+  readonly #startedAt = performance.now();
+  readonly #drain = new AbortController();
+  readonly #hurry = new AbortController();
+  #poll: { ending: AbortController; abort: AbortController } | null = null;
+  #waiters: (() => void)[] = [];
+  #isQuiet = false;
+  #isLeaving = false;
+  #troubled = new Map<string, string>();
+  #hasLooked = false;
+  #failure: PinLaterError | undefined;
+  #life: Promise<void> | undefined;
+
+  constructor(options: WorkerOptions) {
+    const { queues, slots = 8, leaseMs = 30_000 } = options;
+    this.#options = options;
+    this.#weights = Array.isArray(queues)
+      ? Object.fromEntries((queues as string[]).map((queue) => [queue, 1]))
+      : { ...(queues as Record<string, number>) };
+    if (Object.keys(this.#weights).length === 0) throw new TypeError("queues: none is named");
+    if (!(slots >= 1)) throw new TypeError(`slots is ${slots}; allowed: 1 or more`);
+    if (!(leaseMs >= 1_000)) throw new TypeError(`leaseMs is ${leaseMs}; allowed: 1000 or more`);
+    [this.#slots, this.#leaseMs, this.#retry] = [Math.floor(slots), leaseMs, options.retry ?? standard()];
+    const connection = { source: this.#place, ...options };
+    this.#connection = new Connection(connection, () => this.#heartbeats.connectionLost());
+    const failed = (doing: string, error: unknown) => this.#hook("failed", doing, error);
+    const peer = {
+      queues: Object.keys(this.#weights),
+      leaseMs,
+      report: () => this.#report(),
+      commanded: (command: Command) => this.#commanded(command),
+      stop: (claim: Claim, why: StopWord, message: string) => this.#stopJob(claim, why, message),
+      failed,
+    };
+    this.#heartbeats = new Heartbeats(peer, this.#connection);
+    this.#acks = new Acks(this.#connection, {
+      over: (claim) => this.#heartbeats.forget(claim),
+      holds: (claim) => this.#heartbeats.holds(claim),
+      log: (line) => this.#log(line),
+      failed,
+    });
+  }
+
+  /** The handler for jobs of that type, in all queues of this worker. */
+  handle<Kwargs = Record<string, unknown>>(name: string, handler: Handler<Kwargs>, options: HandlerOptions = {}): this {
+    this.#handlers.set(name, { run: (claim) => handler(claim.shown() as Job<Kwargs>, claim), options });
+    return this;
+  }
+
+  /** The handler for bodies of that queue which no kit wrote. */
+  handleRaw(queue: string, handler: RawHandler, options: HandlerOptions = {}): this {
+    this.#rawHandlers.set(queue, { run: (claim) => handler(claim.shownRaw(), claim), options });
+    return this;
+  }
+
+  /**
+   * Work until SIGTERM or SIGINT, for a program that does nothing else. The first signal drains: no more jobs are
+   * taken, those that run have `drainMs` to end, and the rest is handed back; a second one hands all back at once.
+   * Rejects where the token is refused. A handler that heeds nothing may still run: exit when this resolves.
+   */
+  async run(): Promise<void> {
+    const stop = () => void this.stop().catch(() => {}); // what is awaited below rejects as well
+    for (const signal of ["SIGTERM", "SIGINT"] as const) process.on(signal, stop);
+    try {
+      await this.start();
+    } finally {
+      for (const signal of ["SIGTERM", "SIGINT"] as const) process.off(signal, stop);
+    }
+  }
+
+  /** Begin, and resolve when the worker has ended. Rejects where the token is refused. */
+  start(): Promise<void> {
+    return (this.#life ??= this.#live());
+  }
+
+  /** Drain, as SIGTERM does; asked again: hand back what runs at once. Resolves when the worker has ended. */
+  stop(): Promise<void> {
+    (this.#drain.signal.aborted ? this.#hurry : this.#drain).abort(new Error("the worker is told to end"));
+    this.#wake();
+    return this.#life ?? Promise.resolve();
+  }
+
+  async #live(): Promise<void> {
+    this.#heartbeats.reportSoon();
+    const polls = this.#pollUntilDrained();
+    await aborted(this.#drain.signal);
+    this.#hook("draining");
+    this.#heartbeats.reportSoon();
+    this.#endPoll();
+    await polls;
+    await this.#untilIdle(this.#options.drainMs ?? 30_000, this.#hurry.signal);
+    for (const claim of this.#running) this.#stopJob(claim, "stopping", "the worker ends");
+    await this.#untilIdle(SETTLE_MS);
+    for (const claim of this.#running) this.#settle(claim, handedBack(claim), undefined);
+    await this.#acks.close(this.#hurry.signal.aborted ? HURRIED_ACKS_MS : LAST_ACKS_MS);
+    await this.#heartbeats.close();
+    if (this.#failure) throw this.#failure;
+  }
+
+  // -- polls: one at a time, for all queues ------------------------------------------------------------------------
+
+  async #pollUntilDrained(): Promise<void> {
+    let failures = 0;
+    let refusals = 0;
+    const isOver = () => this.#drain.signal.aborted;
+    while (!isOver()) {
+      const free = this.#slots - this.#running.size;
+      if (this.#isQuiet || free <= 0 || this.#acks.size > MOST_UNACKED) {
+        await this.#change();
+        continue;
+      }
+      // half of the slots at most: while these jobs run, the next ones are on their way
+      const riding = this.#acks.take();
+      let pauseMs = 0;
+      try {
+        const answer = await this.#dequeue(Math.min(free, Math.ceil(this.#slots / 2)), riding);
+        failures = refusals = 0;
+        pauseMs = this.#trouble(answer);
+        if (answer.jobs.length > 0) await setImmediate(); // those that end at once ride on the next poll
+      } catch (error) {
+        if (isOver() || this.#isQuiet) continue;
+        this.#hook("failed", "a dequeue", error);
+        pauseMs = backoffMs(failures++);
+        if (error instanceof PinLaterError) {
+          const isForbidden = error.status === 401 || error.status === 403;
+          if (isForbidden && refusals++ > 0) return this.#fail(error); // with the token as it is now, too
+          const hintMs = isForbidden ? REFUSED_PAUSE_MS : (error.retryAfterMs ?? 0);
+          pauseMs = Math.max(pauseMs, Math.min(hintMs, LOOK_AGAIN_MS));
+        }
+      }
+      if (pauseMs > 0) await sleep(pauseMs, this.#drain.signal).catch(() => {});
+    }
+  }
+
+  async #dequeue(limit: number, riding: RidingAcks): Promise<DequeueAnswer> {
+    const waitMs = this.#waitMs();
+    const beganAt = performance.now();
+    const poll = (this.#poll = { ending: new AbortController(), abort: new AbortController() });
+    const binds = this.#connection.holdsConnections && this.#connection.mayHave("release_on_disconnect");
+    const body = {
+      queues: Object.entries(this.#weights).map(([queue, weight]) => ({ queue, weight })),
+      limit,
+      wait_ms: waitMs,
+      claim_timeout_ms: this.#leaseMs,
+      acks: riding.forms,
+      ...(binds ? { release_on_disconnect: true } : {}),
+    };
+    const onAnswer = () => (this.#poll = null); // jobs are on their way: they are not to be lost
+    const ends = { timeoutMs: waitMs + ANSWER_MS, signal: poll.abort.signal, ending: poll.ending.signal };
+    const options = { body, ...ends, onAnswer, isPoll: true };
+    try {
+      const answer = (await this.#connection.call("/v1/dequeue", options)) as DequeueAnswer;
+      this.#acks.rode(riding, answer.ack_outcomes ?? null);
+      this.#hook("polled", answer.jobs.length, performance.now() - beganAt);
+      for (const job of answer.jobs) this.#begin(job, beganAt);
+      this.#hasLooked = true;
+      return answer;
+    } catch (error) {
+      if (error instanceof PinLaterError && error.acksApplied) this.#acks.rode(riding, null);
+      else this.#acks.fell(riding);
+      if (binds && this.#connection.refusedField("release_on_disconnect", error)) return { jobs: [] };
+      throw error;
+    } finally {
+      this.#poll = null;
+    }
+  }
+
+  /** News that the trouble of a queue is over is not kept waiting for, and the first poll says what is wrong. */
+  #waitMs(): number {
+    if (!this.#hasLooked || this.#troubled.size >= Object.keys(this.#weights).length) return 0;
+    const waitMs = Math.min(this.#options.pollWaitMs ?? LONGEST_POLL_MS, this.#leaseMs / 3, LONGEST_POLL_MS);
+    return Math.round(this.#troubled.size > 0 ? Math.min(waitMs, LOOK_AGAIN_MS) : waitMs);
+  }
+
+  /** Logs what is new of the queues' errors. The pause before the next poll, where no queue can be waited for. */
+  #trouble({ jobs, queue_errors: errors }: DequeueAnswer): number {
+    const before = this.#troubled;
+    this.#troubled = new Map(Object.entries(errors ?? {}).map(([queue, error]) => [queue, error.reason]));
+    for (const [queue, { reason, detail }] of Object.entries(errors ?? {})) {
+      const isNews = before.get(queue) !== reason && reason !== "RATE_LIMITED";
+      if (isNews) this.#log(`no jobs from queue ${queue}: ${detail}`);
+    }
+    for (const queue of before.keys()) if (!this.#troubled.has(queue)) this.#log(`queue ${queue} gives jobs again`);
+    if (jobs.length > 0 || this.#troubled.size < Object.keys(this.#weights).length) return 0;
+    const hints = Object.values(errors ?? {}).map((error) => error.retry_after_ms ?? LOOK_AGAIN_MS);
+    return Math.max(20, Math.min(LOOK_AGAIN_MS, ...hints));
+  }
+
+  /** The poll that waits ends, and with its connection claims that hang on it, unless heartbeats keep them. */
+  #endPoll(): void {
+    const poll = this.#poll;
+    const abort = () => this.#poll === poll && poll?.abort.abort(new Error("the worker takes no more jobs"));
+    if (!this.#connection.holdsConnections) return void abort();
+    poll?.ending.abort();
+    setTimeout(abort, LAST_ANSWER_MS).unref?.();
+  }
+
+  // -- jobs --------------------------------------------------------------------------------------------------------
+
+  #begin(job: DequeuedJob, goodAt: number): void {
+    const dueAt = performance.now() + this.#heartbeats.intervalMs;
+    const claim = new Claim(job, goodAt, dueAt, this.#drain.signal, () => this.#heartbeats.hasNews());
+    this.#heartbeats.watch(claim);
+    this.#running.add(claim);
+    if (this.#drain.signal.aborted) return this.#settle(claim, handedBack(claim), undefined); // it came too late
+    let registered: Registered | undefined;
+    try {
+      claim.read();
+      registered = claim.call ? this.#handlers.get(claim.name) : this.#rawHandlers.get(claim.queue);
+    } catch (error) {
+      return this.#settle(claim, thrown(claim, error, this.#retry, this.#place), error);
+    }
+    if (!registered) {
+      this.#noteUnknown(claim);
+      return this.#settle(claim, unknown(claim), undefined);
+    }
+    void this.#attempt(claim, registered);
+  }
+
+  /** Nothing that a handler throws leaves this. */
+  async #attempt(claim: Claim, { run, options }: Registered): Promise<void> {
+    this.#hook("began", claim.shown());
+    let outcome: Outcome;
+    let error: unknown;
+    try {
+      const value = await run(claim);
+      outcome = success(claim, value, options.keepResult ?? false);
+    } catch (raised) {
+      error = raised;
+      outcome = thrown(claim, raised, options.retry ?? this.#retry, this.#place);
+    }
+    this.#settle(claim, outcome, error);
+  }
+
+  /** Once: a job that was handed back may still run, and has nothing more to say. */
+  #settle(claim: Claim, { word, result }: Outcome, error: unknown): void {
+    if (claim.isSettled) return;
+    claim.isSettled = true;
+    this.#running.delete(claim);
+    if (result) this.#acks.put(result);
+    else this.#heartbeats.forget(claim);
+    this.#hook("ended", claim.shown(), word, performance.now() - claim.beganAt, error);
+    this.#wake();
+  }
+
+  #stopJob(claim: Claim, why: StopWord, message: string): void {
+    if (claim.stop(why, message)) this.#hook("stopping", claim.shown(), why);
+  }
+
+  #noteUnknown(claim: Claim): void {
+    const { queue } = claim;
+    const job_type = claim.name.slice(0, MOST_NAMED);
+    const key = `${queue} ${job_type}`;
+    const known = this.#unknown.get(key);
+    if (known) [known.jobs, known.at] = [known.jobs + 1, performance.now()];
+    else if (this.#unknown.size < MOST_NAMED) {
+      this.#unknown.set(key, { queue, job_type, jobs: 1, at: performance.now() });
+      const what = job_type ? `type ${job_type}` : "a body without a type";
+      this.#log(`queue ${queue} has jobs that no handler here knows (${what}); they are requeued`);
+    }
+  }
+
+  /** No job runs, or that time is over, or there is a hurry. */
+  async #untilIdle(withinMs?: number, hurry?: AbortSignal): Promise<void> {
+    let isLate = false;
+    const late = () => {
+      isLate = true;
+      this.#wake();
+    };
+    const timer = withinMs === undefined ? undefined : setTimeout(late, withinMs);
+    while (this.#running.size > 0 && !isLate && !hurry?.aborted) await this.#change();
+    clearTimeout(timer);
+  }
+
+  /** A job has ended, or an operator or the program wants something. */
+  #change(): Promise<void> {
+    return new Promise((resolve) => this.#waiters.push(resolve));
+  }
+
+  #wake(): void {
+    for (const resolve of this.#waiters.splice(0)) resolve();
+  }
+
+  // -- the list of workers -----------------------------------------------------------------------------------------
+
+  #report(): object {
+    const now = performance.now();
+    const running = [...this.#running];
+    const { name = basename(process.argv[1] ?? "node").replace(/\.[cm]?[jt]s$/, ""), version } = this.#options;
+    return {
+      id: this.#id,
+      name,
+      up_ms: Math.round(now - this.#startedAt),
+      host: hostname(),
+      pid: process.pid,
+      queues: Object.fromEntries(Object.entries(this.#weights).slice(0, MOST_NAMED)),
+      slots: this.#slots,
+      busy_slots: running.length,
+      stuck_slots: running.filter((claim) => claim.stopped).length,
+      running: running.slice(0, MOST_NAMED).map((claim) => ({
+        job_descriptor: claim.job.descriptor,
+        job_type: claim.name.slice(0, 200),
+        running_ms: Math.round(now - claim.beganAt),
+      })),
+      versions: { node: process.versions.node, pinlater: VERSION, ...(version ? { app: version } : {}) },
+      is_stopping: this.#drain.signal.aborted || this.#isLeaving,
+      is_quiet: this.#isQuiet,
+      job_types: [...this.#handlers.keys()].sort().slice(0, MOST_NAMED),
+      unknown_types: [...this.#unknown.values()]
+        .filter((each) => now - each.at < 900_000)
+        .map(({ at, ...each }) => ({ ...each, last_ms: Math.round(now - at) })),
+    };
+  }
+
+  #commanded(command: Command): void {
+    this.#log(`an operator says ${command}`);
+    this.#isQuiet = command !== "resume";
+    this.#isLeaving = command === "stop";
+    if (this.#isQuiet) this.#endPoll();
+    else this.#wake();
+    this.#heartbeats.reportSoon();
+    if (command === "stop") void this.#untilIdle().then(() => this.#isLeaving && this.#leave());
+  }
+
+  /** All jobs have ended, however long they took. */
+  #leave(): void {
+    if (!this.#drain.signal.aborted) void this.stop().catch(() => {});
+  }
+
+  #fail(error: PinLaterError): void {
+    this.#failure = error;
+    this.#log(`the worker ends: ${String(error)}`);
+    if (!this.#drain.signal.aborted) void this.stop().catch(() => {});
+  }
+
+  #log(line: string): void {
+    (this.#options.log ?? ((text) => console.error(`pinlater: ${text}`)))(line);
+  }
+
+  #hook<Name extends keyof WorkerHooks>(name: Name, ...given: Parameters<Required<WorkerHooks>[Name]>): void {
+    try {
+      (this.#options.hooks?.[name] as ((...all: unknown[]) => void) | undefined)?.(...given);
+    } catch (error) {
+      this.#log(`hook ${name} failed: ${String(error)}`);
+    }
+  }
+}
+
+function aborted(signal: AbortSignal): Promise<void> {
+  if (signal.aborted) return Promise.resolve();
+  return new Promise((resolve) => signal.addEventListener("abort", () => resolve(), { once: true }));
+}
