@@ -17,7 +17,11 @@ from tests.packaging.conftest import ROOT
 from tests.packaging.pages import LEAST_BYTES, LEAST_CODE_LINKS, LEAST_RECORD_BYTES, faults
 from tests.unit.test_convert import SENT
 
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("workers/**/*.md")])
+DOCUMENTS = sorted(
+    path
+    for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("workers/**/*.md"))
+    if "node_modules" not in path.parts
+)
 FROM_AN_INDEX = re.compile(
     r"(?:\b(?:pip3?|pipx|uv|uvx|poetry|pdm|conda|mamba|npm|npx|yarn|pnpm|brew|apt|apt-get|dnf|gem|go)\s+"
     r"(?:(?:install|add|i|get|run|tool|pip|inject)\s+)*|--with[= ])"
