@@ -228,13 +228,16 @@ class ClaimEntryForm(Form, kw_only=True):
 
 
 class SuccessForm(ClaimEntryForm):
-    """A job that was done. Without the claim descriptor, whoever holds the claim has done it."""
+    """A job that was done. Without the claim descriptor, whoever holds the claim has done it. `permanent`: where its
+    result is too large, it has failed for good; else that attempt has.
+    """
 
     descriptor: Descriptor
     claim_descriptor: ClaimDescriptor = ""
     append_status: Status = ""
     result: Value | UnsetType = UNSET
     result_encoding: Encoding = "text"
+    permanent: bool = False
     progress: ProgressForm | None = None
     log_lines: LogLines = []
 

@@ -197,6 +197,16 @@ def test_a_send_id_makes_it_safe_to_send_again_beside_a_dedupe_key(caller: Calle
     assert caller.refused("POST", f"/v1/queues/{queue}/jobs", long) == (400, "REQUEST_INVALID", "send_id")
 
 
+def test_a_result_that_is_too_large_fails_the_attempt_or_the_job(caller: Caller, queue: str) -> None:
+    descriptor = enqueued(caller, queue, attempts_allowed=3)
+    for permanent, outcome in ((False, "retried"), (True, "failed")):
+        (job,) = dequeued(caller, queue)
+        claim = {"descriptor": descriptor, "claim_descriptor": job["claim_descriptor"]}
+        done = {**claim, "result": "x" * 70_000, "permanent": permanent}
+        assert caller.done("POST", f"/v1/queues/{queue}/ack", {"succeeded": [done]}) == {"outcomes": [outcome]}
+    assert caller.done("GET", f"/v1/jobs/{descriptor}")["state"] == "failed"
+
+
 def test_a_duplicate_that_is_rejected_is_a_conflict(caller: Caller, queue: str) -> None:
     job = {"body": "1", "dedupe_key": "k", "on_duplicate": "reject"}
     first = caller.done("POST", f"/v1/queues/{queue}/jobs", job)

@@ -59,7 +59,7 @@ FORMS: dict[Any, tuple[Any, set[str]]] = {
     forms.HeartbeatForm: (model.Heartbeat, {"log_lines"}),
     forms.JobForm: (model.ExtendedJob, set()),
     forms.RescheduleForm: (model.RescheduleJob, set()),
-    forms.SuccessForm: (model.ReportingAck, {"log_lines", "permanent", "progress", "retry_delay_ms"}),
+    forms.SuccessForm: (model.ReportingAck, {"log_lines", "progress", "retry_delay_ms"}),
     forms.WorkerForm: (model.WorkerReport, set()),
     job_tree_forms.JobItemForm: (flow_words.NewItem, set()),
     job_tree_forms.TreeAppletForm: (flow_words.Applet, set()),
