@@ -68,7 +68,7 @@ export class Acks {
       const part = waiting.splice(0, Math.min(room, fitting(waiting)));
       if (waiting.length === 0) this.#waiting.delete(key);
       room -= part.length;
-      const [succeeded, failed] = [formsOf(part, "succeeded"), formsOf(part, "failed")];
+      const [succeeded, failed] = [this.#formsOf(part, "succeeded"), this.#formsOf(part, "failed")];
       riding.forms.push({ queue: key.slice(4), succeeded, failed });
       riding.results.push(inOrder(part));
     }
@@ -120,6 +120,7 @@ export class Acks {
         return this.#over(inOrder(results), isAgain || failures > 0 ? [] : outcomes);
       } catch (error) {
         if (this.#hurry.signal.aborted) return;
+        if (this.#connection.refusedField("permanent", error)) continue;
         if (isRefusal(error)) return this.#refused(results, error);
         this.#peer.failed(`an ack of ${results.length} jobs`, error);
         // its claim counts as lost as well when the ack was carried out and the answer was lost: that was tried again
@@ -138,11 +139,18 @@ export class Acks {
     const [first] = results;
     const isBack = first?.kind === "checkpoints";
     const body = isBack
-      ? { checkpoints: formsOf(results, "checkpoints") }
-      : { succeeded: formsOf(results, "succeeded"), failed: formsOf(results, "failed") };
+      ? { checkpoints: this.#formsOf(results, "checkpoints") }
+      : { succeeded: this.#formsOf(results, "succeeded"), failed: this.#formsOf(results, "failed") };
     const path = `/v1/queues/${encodeURIComponent(first?.claim.queue ?? "")}/${isBack ? "checkpoint" : "ack"}`;
     const options = { body, timeoutMs: TIMEOUT_MS, signal: this.#hurry.signal };
     return ((await this.#connection.call(path, options)) as { outcomes: string[] } | null)?.outcomes ?? [];
+  }
+
+  /** A server of an earlier version does not know `permanent` of a success. */
+  #formsOf(results: Result[], kind: Result["kind"]): object[] {
+    const forms = results.filter((each) => each.kind === kind).map((each) => each.form);
+    const isKnown = kind !== "succeeded" || this.#connection.mayHave("permanent");
+    return isKnown ? forms : forms.map((form) => ({ ...form, permanent: undefined }));
   }
 
   /** The one that causes it is found by halving. A job whose new body or result is refused has failed for good. */
@@ -181,10 +189,6 @@ function fitting(results: Result[]): number {
     if (chars > MOST_CHARS) return Math.max(1, at);
   }
   return MOST_RESULTS;
-}
-
-function formsOf(results: Result[], kind: Result["kind"]): object[] {
-  return results.filter((each) => each.kind === kind).map((each) => each.form);
 }
 
 /** As answers list them. */

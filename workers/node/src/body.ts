@@ -48,7 +48,12 @@ export function readBody(sent: string, encoding: string | null): Call | null {
     const map = JSON.parse(body.slice(line[0].length)) as Record<string, unknown>;
     if (typeof map.job !== "string") throw new TypeError("it names no job");
     call.name = map.job;
-    Object.assign(call, Object.fromEntries(FIELDS.map((key) => [key, map[key] ?? call[key]])));
+    for (const key of FIELDS) {
+      const value = map[key] ?? call[key];
+      const isOfKind = typeof value === typeof call[key] && Array.isArray(value) === Array.isArray(call[key]);
+      if (!isOfKind) throw new TypeError(`${key} is ${JSON.stringify(value).slice(0, 80)}`);
+      Object.assign(call, { [key]: value });
+    }
   } catch (error) {
     throw new Fail(`BodyInvalid: a body that cannot be read: ${String(error)}`, { cause: error });
   }
@@ -87,6 +92,11 @@ export function readResult(result: string | null, encoding: string | null): unkn
   if (result === null) return undefined;
   if (encoding === "base64") return bytesOf(result, encoding);
   return result.startsWith(FIRST_LINE) ? (JSON.parse(result.slice(FIRST_LINE.length)) as unknown) : result;
+}
+
+/** Without halves of characters, which no UTF-8 has: a server refuses a request with one. Cut at `most` of them. */
+export function wellFormed(text: string, most: number): string {
+  return text.slice(0, most).replace(/\p{Cs}/gu, "\ufffd");
 }
 
 /** The bytes that the text of an answer stands for. */

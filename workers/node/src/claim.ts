@@ -1,6 +1,6 @@
 /** A job that this worker has claimed: what its handler is given, and what is to be said of it. */
 
-import { bytesOf, type Call, readBody } from "./body.ts";
+import { bytesOf, type Call, readBody, wellFormed } from "./body.ts";
 import { JobStopped } from "./errors.ts";
 
 /** What a handler is given of its job. */
@@ -63,7 +63,9 @@ interface LogLine {
   at_ms: number;
 }
 
-const LOG_LINES = 100; // a server keeps no more
+const LOG_LINES = 100; // a server keeps no more of these
+const LOG_LINE_CHARS = 1_024;
+const PROGRESS_CHARS = 200;
 
 /** One claim, from the dequeue until its ack is answered. Times are of `performance.now()`. */
 export class Claim implements JobContext {
@@ -149,15 +151,15 @@ export class Claim implements JobContext {
 
   // these two are fields, so that a handler may take them out of its context
   readonly progress = (fraction: number, text = ""): void => {
-    this.#progress = { fraction, text };
+    this.#progress = { fraction: Number.isFinite(fraction) ? fraction : 0, text: wellFormed(String(text), PROGRESS_CHARS) };
     this.#isProgressNew = true;
     this.#onNews();
   };
 
   readonly log = (text: string): void => {
-    for (const line of text.split(/\r?\n/)) {
+    for (const line of String(text).split(/\r?\n/).slice(-LOG_LINES)) {
       this.#lineAt = Math.max(Date.now(), this.#lineAt + 1); // two lines of one time and text count as one
-      this.#lines.push({ text: line, at_ms: this.#lineAt });
+      this.#lines.push({ text: wellFormed(line, LOG_LINE_CHARS), at_ms: this.#lineAt });
     }
     const surplus = Math.max(0, this.#lines.length - LOG_LINES);
     this.#lines.splice(0, surplus);

@@ -11,7 +11,6 @@ const LONGEST_RETRY_MS = 1_000;
 const NEWS_EVERY_MS = 1_000;
 const REPORT_MS = 10_000; // and these: heartbeat/reports.py
 const REPORT_RETRY_MS = 2_000;
-const REPORT_SOON_MS = 2_000;
 const AFTER_A_BREAK_MS = [0, 400, 800, 1_200, 1_600];
 
 /** What an operator wants a worker to do. */
@@ -103,7 +102,8 @@ export class Heartbeats {
   async close(): Promise<void> {
     this.#isClosed = true;
     clearTimeout(this.#timer);
-    await this.#call(this.#peer.queues[0] ?? "", [], { ...this.#peer.report(), has_stopped: true }).catch(() => {});
+    const { queues } = this.#peer;
+    await this.#call(queues[this.#reportTo % queues.length] ?? "", [], { ...this.#peer.report(), has_stopped: true }).catch(() => {});
   }
 
   #wakeAt(at: number): void {
@@ -128,13 +128,11 @@ export class Heartbeats {
     const due = claims.some((claim) => isDue(claim, now)) ? claims.filter((claim) => isDue(claim, now + this.intervalMs / 2)) : [];
     if (due.some((claim) => claim.hasNews)) this.#newsAt = now;
     for (const claim of due) claim.dueAt = now + this.intervalMs;
-    let report = now >= this.#reportAt - (due.length > 0 ? REPORT_SOON_MS : 0) ? this.#peer.report() : null;
-    if (report) this.#reportAt = now + REPORT_MS;
-    for (const part of partsOf(due)) {
-      void this.#beat(part, report);
-      report = null;
+    for (const part of partsOf(due)) void this.#beat(part);
+    if (now >= this.#reportAt) {
+      this.#reportAt = now + REPORT_MS;
+      void this.#sendReport();
     }
-    if (report) void this.#beat([], report);
     for (const claim of this.#claims) {
       this.#wakeAt(Math.min(claim.dueAt, claim.goodAt + this.#heldMs));
       if (claim.hasNews && !claim.isSettled) this.#wakeAt(this.#newsAt + NEWS_EVERY_MS);
@@ -142,14 +140,13 @@ export class Heartbeats {
     this.#wakeAt(this.#reportAt);
   }
 
-  async #beat(claims: Claim[], report: object | null): Promise<void> {
-    const { queues } = this.#peer;
-    const queue = claims[0]?.queue ?? queues[this.#reportTo % queues.length] ?? "";
+  async #beat(claims: Claim[]): Promise<void> {
+    const queue = claims[0]?.queue ?? "";
     const beganAt = performance.now();
     const beats = claims.map((claim) => claim.beat());
     try {
-      const answer = await this.#call(queue, beats.map((beat) => beat.form), report);
-      answer.answers.forEach((each, at) => {
+      const { answers } = await this.#call(queue, beats.map((beat) => beat.form), null);
+      answers.forEach((each, at) => {
         const claim = claims[at];
         if (!claim) return;
         if (each.outcome === "unreachable") return this.#failed([claim], beats[at] ? [beats[at]] : []);
@@ -157,23 +154,32 @@ export class Heartbeats {
         claim.goodAt = Math.max(claim.goodAt, beganAt);
         if (each.outcome === "cancel") this.#peer.stop(claim, "cancelled", `cancelled by ${each.cancelled_by ?? "?"}`);
       });
+    } catch (error) {
+      if (error instanceof PinLaterError && error.reason === "QUEUE_NOT_FOUND") {
+        for (const claim of claims) this.#lost(claim, `queue ${queue} is gone`);
+        return;
+      }
+      this.#peer.failed(`a heartbeat of ${claims.length} claims of queue ${queue}`, error);
+      const isRefused = error instanceof PinLaterError && error.status === 400; // what handlers said is not said again
+      this.#failed(claims, isRefused ? [] : beats);
+    }
+  }
+
+  /** In a call of its own: whatever is wrong with it ends no claim. */
+  async #sendReport(): Promise<void> {
+    const { queues } = this.#peer;
+    try {
+      const answer = await this.#call(queues[this.#reportTo % queues.length] ?? "", [], this.#peer.report());
       const number = answer.command_number ?? 0;
       if (answer.command && number > this.#commandNumber) {
         this.#commandNumber = number;
         this.#peer.commanded(answer.command);
       }
     } catch (error) {
-      if (error instanceof PinLaterError && error.reason === "QUEUE_NOT_FOUND") {
-        for (const claim of claims) this.#lost(claim, `queue ${queue} is gone`);
-      } else {
-        this.#peer.failed(`a heartbeat of ${claims.length} claims of queue ${queue}`, error);
-        this.#failed(claims, beats);
-      }
-      if (report) {
-        this.#reportTo += 1; // the queue may be gone, or not ours
-        this.#reportAt = Math.min(this.#reportAt, performance.now() + REPORT_RETRY_MS);
-        this.#wakeAt(this.#reportAt);
-      }
+      this.#peer.failed("a report of this worker", error);
+      this.#reportTo += 1; // the queue may be gone, or not ours
+      this.#reportAt = Math.min(this.#reportAt, performance.now() + REPORT_RETRY_MS);
+      this.#wakeAt(this.#reportAt);
     }
   }
 

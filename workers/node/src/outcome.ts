@@ -4,7 +4,7 @@ import { isItem, withSnoozes, writeResult } from "./body.ts";
 import type { Claim } from "./claim.ts";
 import { Fail, RetryAfter, Snooze } from "./errors.ts";
 import type { Result } from "./acks.ts";
-import type { RetryPolicy } from "./retry.ts";
+import { type RetryPolicy, standard } from "./retry.ts";
 
 /** What became of an attempt. */
 export type OutcomeWord = "succeeded" | "failed" | "retry" | "snoozed" | "cancelled" | "lost" | "handed_back";
@@ -21,13 +21,14 @@ const LEAST_LINE = 160;
 const ALL_LINES = 2_300;
 const MOST_TRACE = 2_000;
 const SHORTEST_SECRET = 4;
+const LONGEST_MS = 315_360_000_000; // ten years
 const OWN_FOLDER = new URL(".", import.meta.url).href;
 
-/** Of a handler that returned. Fail: what it returned is to be kept, and cannot be. */
+/** Of a handler that returned. A result that is too large fails the job: another attempt would make the same. Fail: what it returned is to be kept, and cannot be. */
 export function success(claim: Claim, value: unknown, keepsResult: boolean): Outcome {
   if (claim.stopped?.why === "lost") return { word: "lost", result: null };
   const written = writeResult(claim.call, value, keepsResult);
-  const form = { ...claim.names, ...claim.report, ...(written === null ? {} : { result: written }) };
+  const form = { ...claim.names, ...claim.report, ...(written === null ? {} : { result: written, permanent: true }) };
   return { word: "succeeded", result: { claim, kind: "succeeded", form, chars: written?.length ?? 0 } };
 }
 
@@ -60,7 +61,7 @@ export function unknown(claim: Claim): Outcome {
 function snoozed(claim: Claim, error: Snooze, count: number): Outcome {
   const status = oneLine(`snooze ${count} of ${MOST_SNOOZES}${error.message && `: ${error.message}`}`, MOST_LINE);
   const body = withSnoozes(claim.job.body, count);
-  const at = Math.ceil(Date.now() + error.delayMs);
+  const at = Date.now() + wholeMs(error.delayMs);
   return { word: "snoozed", result: requeued(claim, { body, run_after_ms: at, prepend_status: `${status}\n` }) };
 }
 
@@ -79,9 +80,20 @@ function delayOf(claim: Claim, error: unknown, policy: RetryPolicy): number | nu
   const wanted = claim.call?.attempts ?? 0;
   const allowed = claim.job.attempts_allowed > policy.retries + 1 && wanted > 0 ? wanted : policy.retries + 1;
   if (error instanceof Snooze || error instanceof RetryAfter) {
-    return error instanceof Snooze || claim.attempt < allowed ? Math.ceil(error.delayMs) : null;
+    return error instanceof Snooze || claim.attempt < allowed ? wholeMs(error.delayMs) : null;
   }
-  return claim.attempt < allowed ? policy.delayMs(claim.attempt, error) : null;
+  if (claim.attempt >= allowed) return null;
+  try {
+    const delayMs = policy.delayMs(claim.attempt, error);
+    return delayMs === null ? null : wholeMs(delayMs);
+  } catch {
+    return standard().delayMs(claim.attempt, error); // a policy that fails decides nothing
+  }
+}
+
+/** As a server takes it, never early. */
+function wholeMs(ms: number): number {
+  return ms > 0 ? Math.ceil(Math.min(ms, LONGEST_MS)) : 0;
 }
 
 function failed(claim: Claim, error: unknown, delayMs: number | null, place: string, word?: "cancelled"): Outcome {
@@ -100,16 +112,20 @@ function failed(claim: Claim, error: unknown, delayMs: number | null, place: str
   return { word: word ?? (isLast ? "failed" : "retry"), result: { claim, kind: "failed", form, chars: status.length } };
 }
 
-/** Type and message, and those of its cause. */
+/** Type and message, and those of its cause. Anything can be thrown, also what has no text. */
 function textOf(error: unknown): string {
-  if (!(error instanceof Error)) return `thrown: ${String(error)}`;
-  const cause = error.cause instanceof Error ? `, from ${error.cause.name}: ${error.cause.message}` : "";
-  return `${error.name}: ${error.message}${cause}`;
+  try {
+    if (!(error instanceof Error)) return `thrown: ${String(error)}`;
+    const cause = error.cause instanceof Error ? `, from ${error.cause.name}: ${error.cause.message}` : "";
+    return `${error.name}: ${error.message}${cause}`;
+  } catch {
+    return "thrown: something without a text";
+  }
 }
 
 /** The frames of the stack but for those of the kit, each in a line of its own that stands in from the edge. */
 function trace(error: unknown, secrets: string[]): string {
-  const stack = error instanceof Error ? (error.stack ?? "").split("\n") : [];
+  const stack = error instanceof Error && typeof error.stack === "string" ? error.stack.split("\n") : [];
   const frames = stack.filter((line) => /^\s+at /.test(line) && !line.includes(OWN_FOLDER));
   const lines = frames.map((line) => `  ${oneLine(masked(line, secrets), 200)}\n`);
   while (lines.join("").length > MOST_TRACE) lines.pop();
@@ -117,8 +133,9 @@ function trace(error: unknown, secrets: string[]): string {
 }
 
 function oneLine(text: string, most: number): string {
-  const line = text.slice(0, 4 * most).replace(/\s+/g, " ").trim().replace(/\p{C}/gu, "\ufffd");
-  return line.length <= most ? line : `${line.slice(0, Math.max(0, most - 3))}...`;
+  const line = text.slice(0, 4 * most).replace(/\s+/g, " ").trim();
+  const cut = line.length <= most ? line : `${line.slice(0, Math.max(0, most - 3))}...`;
+  return cut.replace(/\p{C}/gu, "\ufffd");
 }
 
 /** The texts of arguments that no display shows: the header `pinlater-secret` names them. */

@@ -6,6 +6,7 @@ import process from "node:process";
 import { setImmediate } from "node:timers/promises";
 
 import { Acks, type RidingAcks } from "./acks.ts";
+import { wellFormed } from "./body.ts";
 import { Claim, type DequeuedJob, type Job, type JobContext, type RawJob, type StopWord } from "./claim.ts";
 import { backoffMs, Connection, type ConnectionOptions, sleep } from "./connection.ts";
 import { PinLaterError } from "./errors.ts";
@@ -74,6 +75,7 @@ const HURRIED_ACKS_MS = 2_000;
 const LAST_ANSWER_MS = 2_000; // what a poll that is ended may take for an answer that is on its way
 const REFUSED_PAUSE_MS = 2_000;
 const MOST_NAMED = 100;
+const MOST_NAME_CHARS = 100;
 const MOST_UNACKED = 10_000; // beyond that no more jobs are taken until a server has confirmed some
 const ANSWER_MS = 5_000; // beyond its wait, a poll without an answer has come to nobody
 const SETTLE_MS = 100; // what a handler that was told to stop may take to return
@@ -140,7 +142,10 @@ export class Worker {
     };
     this.#heartbeats = new Heartbeats(peer, this.#connection);
     this.#acks = new Acks(this.#connection, {
-      over: (claim) => this.#heartbeats.forget(claim),
+      over: (claim) => {
+        this.#heartbeats.forget(claim);
+        this.#wake(); // there may have been too many that no server had confirmed
+      },
       holds: (claim) => this.#heartbeats.holds(claim),
       log: (line) => this.#log(line),
       failed,
@@ -262,9 +267,10 @@ export class Worker {
       this.#hasLooked = true;
       return answer;
     } catch (error) {
+      const isOlder = ["release_on_disconnect", "permanent"].some((each) => this.#connection.refusedField(each, error));
       if (error instanceof PinLaterError && error.acksApplied) this.#acks.rode(riding, null);
       else this.#acks.fell(riding);
-      if (binds && this.#connection.refusedField("release_on_disconnect", error)) return { jobs: [] };
+      if (isOlder) return { jobs: [] };
       throw error;
     } finally {
       this.#poll = null;
@@ -355,7 +361,7 @@ export class Worker {
 
   #noteUnknown(claim: Claim): void {
     const { queue } = claim;
-    const job_type = claim.name.slice(0, MOST_NAMED);
+    const job_type = wellFormed(claim.name, MOST_NAME_CHARS);
     const key = `${queue} ${job_type}`;
     const known = this.#unknown.get(key);
     if (known) [known.jobs, known.at] = [known.jobs + 1, performance.now()];
@@ -405,7 +411,7 @@ export class Worker {
       stuck_slots: running.filter((claim) => claim.stopped).length,
       running: running.slice(0, MOST_NAMED).map((claim) => ({
         job_descriptor: claim.job.descriptor,
-        job_type: claim.name.slice(0, 200),
+        job_type: wellFormed(claim.name, MOST_NAME_CHARS),
         running_ms: Math.round(now - claim.beganAt),
       })),
       versions: { node: process.versions.node, pinlater: VERSION, ...(version ? { app: version } : {}) },

@@ -131,10 +131,10 @@ test("a server of an earlier version, which knows fewer fields, is served all th
     const parts = [];
     for await (const part of asked) parts.push(part);
     const body = Buffer.concat(parts);
-    const field = ["send_id", "release_on_disconnect"].find((each) => body.includes(`"${each}"`));
+    const field = ["send_id", "release_on_disconnect", "permanent"].find((each) => body.includes(`"${each}"`));
     if (field) {
       refused.push(field);
-      const at = field === "send_id" ? `jobs[0].${field}` : field;
+      const at = { send_id: "jobs[0].send_id", permanent: "acks[0].succeeded[0].permanent" }[field] ?? field;
       const problem = { reason: "REQUEST_INVALID", detail: `${at}: there is no such field`, retryable: false, field: at };
       return answer.writeHead(400, { "Content-Type": "application/problem+json" }).end(JSON.stringify(problem));
     }
@@ -149,16 +149,17 @@ test("a server of an earlier version, which knows fewer fields, is served all th
   await new Promise((resolve) => older.listen(0, "127.0.0.1", resolve));
   const servers = `http://127.0.0.1:${older.address().port}`;
   try {
-    const handlers = (worker) => worker.handle("noop", () => {});
+    const handlers = (worker) => worker.handle("noop", () => 1, { keepResult: true });
     await working(server, { servers, queues: [queue], handlers }, async (told) => {
       const producer = server.producer({ servers });
       for (let at = 0; at < 3; at++) {
         const { descriptor } = await producer.enqueue(queue, { name: "noop" });
         await told.until("ended", { job: descriptor, outcome: "succeeded" });
+        assert.equal((await producer.wait(descriptor)).result, 1);
         assert.equal((await server.job(descriptor)).dedupe_key.length, 38, "the send id in its stead");
       }
     });
-    assert.deepEqual(refused.sort(), ["release_on_disconnect", "send_id"], "each once");
+    assert.deepEqual(refused.sort(), ["permanent", "release_on_disconnect", "send_id"], "each once");
   } finally {
     older.closeAllConnections();
     older.close();

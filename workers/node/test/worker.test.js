@@ -44,6 +44,7 @@ test("what handlers throw decides what becomes of their jobs", async () => {
         if (snoozes < 2) throw new Snooze(1, "not yet");
         return [snoozes, attempt];
       }, { keepResult: true })
+      .handle("large", () => "x".repeat(70_000), { keepResult: true })
       .handle("odd", () => 1n, { keepResult: true })
       .handle("raises nothing of ours", () => Promise.reject(undefined), { retry: never });
   await working(server, { queues: [queue], handlers }, async (told) => {
@@ -68,7 +69,52 @@ test("what handlers throw decides what becomes of their jobs", async () => {
     assert.deepEqual([snoozes.result, snoozes.outcomes], [[2, 1], ["snoozed", "snoozed", "succeeded"]]);
     assert.match(snoozes.status, /snooze 2 of 100: not yet/);
     assert.match((await ends({ name: "odd" })).status, /ResultInvalid/);
+    const large = await ends({ name: "large" });
+    assert.deepEqual([large.state, large.outcomes], ["failed", ["succeeded"]], "and it ran once");
+    assert.match(large.status, /RESULT_TOO_LARGE/);
     assert.equal((await ends({ name: "raises nothing of ours" })).state, "failed");
+  });
+});
+
+test("whatever a handler says or throws, its job ends and its neighbours keep their claims", async () => {
+  const queue = await server.queue();
+  const producer = server.producer();
+  const bad = { retries: 1, delayMs: () => { throw new Error("no policy"); } };
+  const half = "\ud83d"; // of a character
+  const handlers = (worker) =>
+    worker
+      .handle("says", async (job, { progress, log }) => {
+        progress(NaN, half.repeat(500));
+        log(half.repeat(5_000));
+        log(7);
+        await until(async () => (await server.job(job.descriptor)).log_lines?.length === 2);
+        return half;
+      }, { keepResult: true })
+      .handle("throws", ({ kwargs }) => { throw [half, Object.create(null), Symbol("s"), new Error(half.repeat(9_000))][kwargs.at]; }, { retry: never })
+      .handle("policy", () => Promise.reject(new Error("again")), { retry: bad })
+      .handle("soon", ({ attempt }) => { if (attempt === 1) throw new RetryAfter(NaN); });
+  await working(server, { queues: [queue], leaseMs: 3_000, handlers }, async (told) => {
+    const ends = async (job) => producer.wait((await producer.enqueue(queue, job)).descriptor, { timeoutMs: 60_000 });
+    const said = await ends({ name: "says" });
+    assert.deepEqual([said.state, said.result], ["succeeded", half]);
+    for (const at of [0, 1, 2, 3]) {
+      const { state, status } = await ends({ name: "throws", kwargs: { at } });
+      assert.equal(state, "failed");
+      assert.ok(status.startsWith("attempt 1 of 11: ") && status.length < 3_000, status);
+    }
+    assert.equal((await ends({ name: "soon" })).state, "succeeded");
+    const { descriptor } = await producer.enqueue(queue, { name: "policy" });
+    await told.until("ended", { job: descriptor, outcome: "retry" });
+    const { run_after_ms: due, updated_at_ms: updated } = await until(async () => {
+      const job = await server.job(descriptor);
+      return job.state === "pending" && job;
+    });
+    assert.ok(due - updated > 8_000 && due - updated < 12_000, "as the default policy says");
+    assert.deepEqual(told.of("failed"), []);
+    for (const rest of ['"args": {}', '"kwargs": []', '"headers": "x"', '"snoozes": "1"']) {
+      const body = `PINLATER/1 application/json\n{"job": "soon", ${rest}}`;
+      assert.match((await ends({ body })).status, /BodyInvalid/);
+    }
   });
 });
 
