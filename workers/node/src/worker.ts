@@ -220,11 +220,12 @@ export class Worker {
         await this.#change();
         continue;
       }
-      // half of the slots at most: while these jobs run, the next ones are on their way
+      // half of the slots at most where jobs run for longer: while these run, the next ones are on their way
+      const limit = this.#running.size === 0 ? free : Math.min(free, Math.ceil(this.#slots / 2));
       const riding = this.#acks.take();
       let pauseMs = 0;
       try {
-        const answer = await this.#dequeue(Math.min(free, Math.ceil(this.#slots / 2)), riding);
+        const answer = await this.#dequeue(limit, riding);
         failures = refusals = 0;
         pauseMs = this.#trouble(answer);
         if (answer.jobs.length > 0) await setImmediate(); // those that end at once ride on the next poll
