@@ -370,6 +370,7 @@ export class Worker {
       this.#unknown.set(key, { queue, job_type, jobs: 1, at: performance.now() });
       const what = job_type ? `type ${job_type}` : "a body without a type";
       this.#log(`queue ${queue} has jobs that no handler here knows (${what}); they are requeued`);
+      this.#heartbeats.reportSoon();
     }
   }
 

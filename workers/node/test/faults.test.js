@@ -63,7 +63,7 @@ for (const [how, down] of [
   test(`a job that ends while the server ${how} and away succeeds when it is back, and runs once`, async () => {
     const queue = await server.queue();
     const gate = new AbortController();
-    await working(server, { queues: [queue], handlers: gated(gate) }, async (told) => {
+    await working(server, { queues: [queue], pollWaitMs: 500, handlers: gated(gate) }, async (told) => {
       const producer = server.producer();
       const { descriptor } = await producer.enqueue(queue, { name: "gated" });
       await told.until("began", { job: descriptor });
@@ -83,7 +83,7 @@ for (const [how, down] of [
 test("calls to a server that hangs end in time, and acks are sent again until it goes on", async () => {
   const queue = await server.queue();
   const gate = new AbortController();
-  await working(server, { queues: [queue], handlers: gated(gate) }, async (told) => {
+  await working(server, { queues: [queue], pollWaitMs: 500, handlers: gated(gate) }, async (told) => {
     const { descriptor } = await server.producer().enqueue(queue, { name: "gated" });
     await told.until("began", { job: descriptor });
     server.signal("SIGSTOP");
@@ -91,7 +91,7 @@ test("calls to a server that hangs end in time, and acks are sent again until it
       gate.abort();
       const hurried = server.producer({ timeoutMs: 300 });
       await assert.rejects(hurried.enqueue(queue, { name: "noop" }), { reason: "OUTCOME_UNKNOWN", retryable: true });
-      await told.until("failed", { doing: "an ack of 1 jobs" });
+      await told.until("failed", { doing: "a dequeue" }); // on which the ack rode
     } finally {
       server.signal("SIGCONT");
     }

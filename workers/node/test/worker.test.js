@@ -237,22 +237,23 @@ test("a job of an unknown type is requeued, and spends no attempt", async () => 
   });
 });
 
-test("a worker takes the commands of operators", async () => {
+test("a worker ends where an operator says so", async () => {
   const queue = await server.queue();
-  const handlers = (worker) => worker.handle("noop", () => {});
+  const gate = new AbortController();
+  const handlers = (worker) =>
+    worker.handle("gated", () => new Promise((resolve) => gate.signal.addEventListener("abort", resolve)));
   await working(server, { queues: [queue], name: "commanded", handlers }, async (told, worker) => {
-    const listed = (holds) =>
-      until(async () => (await server.call("GET", "/v1/workers?name=commanded")).workers.find(holds));
-    const { id } = await listed(() => true);
-    const command = (word) => server.call("POST", "/v1/workers/commands", { command: word, workers: [id] });
-    await command("quiet");
-    await listed((each) => each.is_quiet);
-    const { descriptor } = await server.producer().enqueue(queue, { name: "noop" });
-    assert.equal((await server.job(descriptor)).state, "pending");
-    await command("resume");
-    await told.until("ended", { job: descriptor });
-    await command("stop");
+    const listed = async () => (await server.call("GET", "/v1/workers?name=commanded")).workers;
+    const { id } = await until(async () => (await listed())[0]);
+    const [first] = await server.producer().enqueueMany(queue, [{ name: "gated" }]);
+    await told.until("began", { job: first.descriptor });
+    await server.call("POST", "/v1/workers/commands", { command: "stop", workers: [id] });
+    await until(async () => (await listed())[0].is_stopping);
+    const later = await server.producer().enqueue(queue, { name: "gated" });
+    gate.abort();
     await worker.start();
+    assert.equal(told.of("ended", { job: first.descriptor })[0].outcome, "succeeded");
+    assert.equal((await server.job(later.descriptor)).state, "pending");
     assert.deepEqual((await server.call("GET", "/v1/workers?name=commanded")).workers, []);
   });
 });
