@@ -1,4 +1,4 @@
-// The trial's program in JavaScript, with the kit for Node: `program.mjs worker CONFIG.json`, `program.mjs producer CONFIG.json`.
+// The trial's program with the kit for Node: `program.mjs worker CONFIG.json`, `program.mjs producer CONFIG.json`.
 
 import { createHash } from "node:crypto";
 import { openSync, readFileSync, writeSync } from "node:fs";

@@ -125,7 +125,11 @@ export class Acks {
         this.#peer.failed(`an ack of ${results.length} jobs`, error);
         // its claim counts as lost as well when the ack was carried out and the answer was lost: that was tried again
         const useless = failures > 0 ? results.filter((each) => !this.#peer.holds(each.claim)) : [];
-        if (useless.length > 0) this.#over(useless, useless.map(() => "ignored"));
+        if (useless.length > 0)
+          this.#over(
+            useless,
+            useless.map(() => "ignored"),
+          );
         const [first = [], ...others] = byShard(results.filter((each) => !useless.includes(each)));
         for (const part of others) this.#start(part, true);
         results = first;
@@ -157,7 +161,8 @@ export class Acks {
   #refused(results: Result[], error: PinLaterError): void {
     const [first] = results;
     const half = Math.ceil(results.length / 2);
-    if (results.length > 1) return [results.slice(0, half), results.slice(half)].forEach((each) => this.#start(each, true));
+    if (results.length > 1)
+      return [results.slice(0, half), results.slice(half)].forEach((each) => this.#start(each, true));
     if (first && ("result" in first.form || "body" in first.form)) {
       const form = { ...first.claim.names, permanent: true, append_status: `${error.message.slice(0, 400)}\n` };
       return this.#start([{ claim: first.claim, kind: "failed", form, chars: 0 }], true);
@@ -172,7 +177,7 @@ export class Acks {
     const ignored = results.filter((_, at) => outcomes[at] === "ignored");
     const [first] = ignored;
     if (!first) return;
-    const text = `results of jobs had no effect, since their claims had ended; the first is ${first.claim.job.descriptor}`;
+    const text = `results had no effect, since their claims had ended; the first is of ${first.claim.job.descriptor}`;
     this.#peer.log(`${ignored.length} ${text}`);
   }
 }
@@ -193,7 +198,10 @@ function fitting(results: Result[]): number {
 
 /** As answers list them. */
 function inOrder(results: Result[]): Result[] {
-  return [...results.filter((each) => each.kind === "succeeded"), ...results.filter((each) => each.kind !== "succeeded")];
+  return [
+    ...results.filter((each) => each.kind === "succeeded"),
+    ...results.filter((each) => each.kind !== "succeeded"),
+  ];
 }
 
 function byShard(results: Result[]): Result[][] {

@@ -1,4 +1,4 @@
-/** Bodies and results as every language of the project writes them (docs/workers-bodies.md): a first line, then JSON. */
+/** Bodies and results as all languages of the project write them (docs/workers-bodies.md): a first line, then JSON. */
 
 import { Fail } from "./errors.ts";
 
@@ -28,7 +28,13 @@ export interface Call {
 export function writeBody(call: Partial<Call> & { name: string }): string {
   const { name, args = [], kwargs = {}, headers = {}, attempts = 0 } = call;
   const has = (value: object) => (Object.keys(value).length > 0 ? value : undefined);
-  const map = { job: name, args: has(args), kwargs: has(kwargs), headers: has(headers), attempts: attempts || undefined };
+  const map = {
+    job: name,
+    args: has(args),
+    kwargs: has(kwargs),
+    headers: has(headers),
+    attempts: attempts || undefined,
+  };
   return FIRST_LINE + JSON.stringify(map);
 }
 

@@ -151,7 +151,10 @@ export class Claim implements JobContext {
 
   // these two are fields, so that a handler may take them out of its context
   readonly progress = (fraction: number, text = ""): void => {
-    this.#progress = { fraction: Number.isFinite(fraction) ? fraction : 0, text: wellFormed(String(text), PROGRESS_CHARS) };
+    this.#progress = {
+      fraction: Number.isFinite(fraction) ? fraction : 0,
+      text: wellFormed(String(text), PROGRESS_CHARS),
+    };
     this.#isProgressNew = true;
     this.#onNews();
   };

@@ -46,7 +46,7 @@ export interface CallOptions {
 }
 
 const FIRST_PAUSE_MS = 100;
-const LONGEST_PAUSE_MS = 10_000; // as of the Python client: a server that failed is left out for 0.1 s, then ever longer
+const LONGEST_PAUSE_MS = 10_000; // as in the Python client: a server that failed is left out ever longer
 const ASK_AGAIN_MS = 60_000;
 
 interface Server {
@@ -74,7 +74,8 @@ export class Connection {
     this.#options = options;
     this.#onDisconnect = onDisconnect;
     // the agents of Deno and Bun are not known to keep one connection
-    this.holdsConnections = onDisconnect !== undefined && !options.fetch && !("Deno" in globalThis || "Bun" in globalThis);
+    this.holdsConnections =
+      onDisconnect !== undefined && !options.fetch && !("Deno" in globalThis || "Bun" in globalThis);
   }
 
   /** Claims may be bound to the connection of a poll, since that stays open. */

@@ -103,7 +103,10 @@ export class Heartbeats {
     this.#isClosed = true;
     clearTimeout(this.#timer);
     const { queues } = this.#peer;
-    await this.#call(queues[this.#reportTo % queues.length] ?? "", [], { ...this.#peer.report(), has_stopped: true }).catch(() => {});
+    await this.#call(queues[this.#reportTo % queues.length] ?? "", [], {
+      ...this.#peer.report(),
+      has_stopped: true,
+    }).catch(() => {});
   }
 
   #wakeAt(at: number): void {
@@ -125,7 +128,9 @@ export class Heartbeats {
     const isDue = (claim: Claim, at: number) => claim.dueAt <= at || (saysNews && claim.hasNews && !claim.isSettled);
     const claims = [...this.#claims];
     // those that are due soon go along
-    const due = claims.some((claim) => isDue(claim, now)) ? claims.filter((claim) => isDue(claim, now + this.intervalMs / 2)) : [];
+    const due = claims.some((claim) => isDue(claim, now))
+      ? claims.filter((claim) => isDue(claim, now + this.intervalMs / 2))
+      : [];
     if (due.some((claim) => claim.hasNews)) this.#newsAt = now;
     for (const claim of due) claim.dueAt = now + this.intervalMs;
     for (const part of partsOf(due)) void this.#beat(part);
@@ -145,7 +150,11 @@ export class Heartbeats {
     const beganAt = performance.now();
     const beats = claims.map((claim) => claim.beat());
     try {
-      const { answers } = await this.#call(queue, beats.map((beat) => beat.form), null);
+      const { answers } = await this.#call(
+        queue,
+        beats.map((beat) => beat.form),
+        null,
+      );
       answers.forEach((each, at) => {
         const claim = claims[at];
         if (!claim) return;

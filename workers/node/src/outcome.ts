@@ -24,7 +24,10 @@ const SHORTEST_SECRET = 4;
 const LONGEST_MS = 315_360_000_000; // ten years
 const OWN_FOLDER = new URL(".", import.meta.url).href;
 
-/** Of a handler that returned. A result that is too large fails the job: another attempt would make the same. Fail: what it returned is to be kept, and cannot be. */
+/**
+ * Of a handler that returned. A result that is too large fails the job: another attempt would make the same. Fail:
+ * what it returned is to be kept, and cannot be.
+ */
 export function success(claim: Claim, value: unknown, keepsResult: boolean): Outcome {
   if (claim.stopped?.why === "lost") return { word: "lost", result: null };
   const written = writeResult(claim.call, value, keepsResult);
@@ -133,7 +136,10 @@ function trace(error: unknown, secrets: string[]): string {
 }
 
 function oneLine(text: string, most: number): string {
-  const line = text.slice(0, 4 * most).replace(/\s+/g, " ").trim();
+  const line = text
+    .slice(0, 4 * most)
+    .replace(/\s+/g, " ")
+    .trim();
   const cut = line.length <= most ? line : `${line.slice(0, Math.max(0, most - 3))}...`;
   return cut.replace(/\p{C}/gu, "\ufffd");
 }

@@ -75,7 +75,7 @@ const ATTEMPTS = 11;
 const TRY_MS = 10_000; // one try of a call: a server that hangs, or a connection that is half open, is left then
 const WAIT_MS = 20_000; // below the `max-wait` of servers, and below what proxies allow
 const MOST_JOBS = 1_000;
-const MOST_CHARS = 4_000_000; // of bodies in one request: a server's `max-frame` is 16 MiB, and a character 1 to 4 bytes
+const MOST_CHARS = 4_000_000; // of bodies in one request: a server's `max-frame` is 16 MiB, a character up to 3 bytes
 const NOT_SURE_FOR_MS = 600_000; // so long after a job's end its send id counts
 
 interface JobState {
@@ -168,7 +168,7 @@ export class Producer {
   }
 }
 
-/** A server of an earlier version knows no send ids over HTTP: there a dedupe key says the same of a job without one. */
+/** For servers that know no send ids over HTTP: a dedupe key, which says the same of a job that has none. */
 function standIn(job: Record<string, unknown>, key: string): object {
   return job.dedupe_key ? {} : { dedupe_key: key, dedupe_for_ms: NOT_SURE_FOR_MS };
 }

@@ -1,4 +1,4 @@
-/** A worker: claims as many jobs as it has free slots, runs their handlers, says what became of them, and ends in order. */
+/** A worker: claims jobs for its free slots, runs their handlers, says what became of them, and ends in order. */
 
 import { hostname } from "node:os";
 import { basename } from "node:path";
@@ -29,7 +29,7 @@ export interface HandlerOptions {
   keepResult?: boolean;
 }
 
-/** What a program is told of its worker, for metrics and logs. None of them may take long; what they throw is logged. */
+/** What a program is told of its worker, for metrics and logs. None may take long; what they throw is logged. */
 export interface WorkerHooks {
   /** A server has answered a poll. */
   polled?(jobs: number, ms: number): void;

@@ -11,7 +11,10 @@ const LINE = "PINLATER/1 application/json\n";
 
 test("a body is a first line and a map, without what is empty", () => {
   assert.equal(writeBody({ name: "send" }), `${LINE}{"job":"send"}`);
-  assert.equal(writeBody({ name: "a", args: [1], kwargs: { b: "ä" } }), `${LINE}{"job":"a","args":[1],"kwargs":{"b":"ä"}}`);
+  assert.equal(
+    writeBody({ name: "a", args: [1], kwargs: { b: "ä" } }),
+    `${LINE}{"job":"a","args":[1],"kwargs":{"b":"ä"}}`,
+  );
 });
 
 test("a body is read as any language writes it", () => {
@@ -19,11 +22,19 @@ test("a body is read as any language writes it", () => {
   const read = (first, map) => readBody(first + JSON.stringify(map), "text");
   assert.deepEqual(read(LINE, { job: "a", args: null, later: 1 }), { ...empty, name: "a" });
   const parameters = "PINLATER/1  application/JSON; charset=utf-8\r\n";
-  assert.deepEqual(read(parameters, { job: "a", kwargs: { b: 1 }, snoozes: 2 }), { ...empty, name: "a", kwargs: { b: 1 }, snoozes: 2 });
+  assert.deepEqual(read(parameters, { job: "a", kwargs: { b: 1 }, snoozes: 2 }), {
+    ...empty,
+    name: "a",
+    kwargs: { b: 1 },
+    snoozes: 2,
+  });
   assert.equal(readBody("plain", "text"), null);
   assert.equal(readBody("/w==", "base64"), null);
   assert.equal(read("PINLATER/2 application/json\n", { job: "a" }).name, "PINLATER/2 application/json");
-  assert.equal(readBody(btoa("PINLATER/1 application/msgpack\n\x81\xa3job\xa1a"), "base64").name, "PINLATER/1 application/msgpack");
+  assert.equal(
+    readBody(btoa("PINLATER/1 application/msgpack\n\x81\xa3job\xa1a"), "base64").name,
+    "PINLATER/1 application/msgpack",
+  );
   for (const rest of ["{", "[]", "null", '{"args": []}', '{"job": 1}']) {
     assert.throws(() => readBody(LINE + rest, "text"), { name: "Fail", message: /^BodyInvalid/ });
   }
@@ -70,7 +81,10 @@ test("the default policy is that of the Python framework", () => {
 });
 
 test("policies have their delays, caps and jitter", () => {
-  assert.deepEqual([1, 2, 3].map((at) => exponential(100, { factor: 3, jitter: 0, capMs: 500 }).delayMs(at)), [100, 300, 500]);
+  assert.deepEqual(
+    [1, 2, 3].map((at) => exponential(100, { factor: 3, jitter: 0, capMs: 500 }).delayMs(at)),
+    [100, 300, 500],
+  );
   const list = constant([1, 5], { jitter: 0 });
   assert.deepEqual([list.retries, ...[1, 2, 3].map((at) => list.delayMs(at))], [2, 1, 5, 5]);
   assert.equal(never.retries, 0);

@@ -17,7 +17,9 @@ after(() => server?.close());
 /** The worker of program.js, with what it printed. */
 function program(queue, leaseMs = 30_000, drainMs = 60_000) {
   const file = fileURLToPath(new URL("program.js", import.meta.url));
-  const child = spawn(process.execPath, [file, server.address, queue, leaseMs, drainMs], { stdio: ["ignore", "pipe", "inherit"] });
+  const child = spawn(process.execPath, [file, server.address, queue, leaseMs, drainMs], {
+    stdio: ["ignore", "pipe", "inherit"],
+  });
   const told = new Told();
   createInterface({ input: child.stdout }).on("line", (line) => told.note(JSON.parse(line)));
   const ended = new Promise((resolve) => child.once("exit", (code, signal) => resolve(code ?? signal)));
@@ -30,7 +32,10 @@ async function proxy() {
   const state = { keepsAnswers: false, kept: 0, drop: () => sockets.forEach((socket) => socket.destroy()) };
   const listener = createTcpServer((near) => {
     const far = connect(server.port, "127.0.0.1");
-    for (const [one, other] of [[near, far], [far, near]]) {
+    for (const [one, other] of [
+      [near, far],
+      [far, near],
+    ]) {
       sockets.add(one);
       one.on("error", () => other.destroy());
       one.on("close", () => other.destroy());
@@ -51,14 +56,19 @@ async function proxy() {
 }
 
 const gated = (gate) => (worker) =>
-  worker.handle("gated", () => new Promise((resolve) => gate.signal.addEventListener("abort", resolve))).handle("noop", () => {});
+  worker
+    .handle("gated", () => new Promise((resolve) => gate.signal.addEventListener("abort", resolve)))
+    .handle("noop", () => {});
 
 for (const [how, down] of [
   ["is stopped", () => server.stop()],
-  ["is killed", async () => {
-    server.signal("SIGKILL");
-    await server.ended;
-  }],
+  [
+    "is killed",
+    async () => {
+      server.signal("SIGKILL");
+      await server.ended;
+    },
+  ],
 ]) {
   test(`a job that ends while the server ${how} and away succeeds when it is back, and runs once`, async () => {
     const queue = await server.queue();
@@ -135,7 +145,12 @@ test("a server of an earlier version, which knows fewer fields, is served all th
     if (field) {
       refused.push(field);
       const at = { send_id: "jobs[0].send_id", permanent: "acks[0].succeeded[0].permanent" }[field] ?? field;
-      const problem = { reason: "REQUEST_INVALID", detail: `${at}: there is no such field`, retryable: false, field: at };
+      const problem = {
+        reason: "REQUEST_INVALID",
+        detail: `${at}: there is no such field`,
+        retryable: false,
+        field: at,
+      };
       return answer.writeHead(400, { "Content-Type": "application/problem+json" }).end(JSON.stringify(problem));
     }
     const options = { method: asked.method, headers: { ...asked.headers, host: `127.0.0.1:${server.port}` } };
@@ -173,7 +188,10 @@ test("SIGTERM while a job runs: it ends, and the worker with 0", async () => {
   await worker.told.until("began", { job: descriptor });
   worker.kill("SIGTERM");
   assert.equal(await worker.ended, 0);
-  assert.deepEqual(worker.told.events.map((each) => each.what), ["began", "draining", "ended", "stopped"]);
+  assert.deepEqual(
+    worker.told.events.map((each) => each.what),
+    ["began", "draining", "ended", "stopped"],
+  );
   const job = await server.job(descriptor);
   assert.deepEqual([job.state, job.attempts.length], ["succeeded", 1]);
 });
@@ -191,7 +209,10 @@ test("a second SIGTERM hands back what runs, at once and without an attempt spen
   for (const { descriptor } of stored) {
     const job = await server.job(descriptor);
     assert.deepEqual([job.state, job.attempts_remaining], ["pending", 11]);
-    assert.deepEqual(worker.told.of("ended", { job: descriptor }).map((each) => each.outcome), ["handed_back"]);
+    assert.deepEqual(
+      worker.told.of("ended", { job: descriptor }).map((each) => each.outcome),
+      ["handed_back"],
+    );
   }
 });
 

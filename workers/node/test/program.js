@@ -1,4 +1,4 @@
-// A worker as a process of its own: program.js ADDRESS QUEUE LEASE_MS DRAIN_MS; prints what happens, a line of JSON each.
+// A worker as a process of its own: program.js ADDRESS QUEUE LEASE_MS DRAIN_MS; prints what happens as lines of JSON.
 
 import { Worker } from "pinlater";
 

@@ -132,7 +132,12 @@ export class Told {
 export async function working(server, options, use) {
   const told = new Told();
   const lines = [];
-  const worker = new Worker({ servers: server.address, hooks: told.hooks(), log: (line) => lines.push(line), ...options });
+  const worker = new Worker({
+    servers: server.address,
+    hooks: told.hooks(),
+    log: (line) => lines.push(line),
+    ...options,
+  });
   options.handlers?.(worker);
   const life = worker.start();
   try {

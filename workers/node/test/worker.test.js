@@ -37,13 +37,21 @@ test("what handlers throw decides what becomes of their jobs", async () => {
       .handle("soon", ({ attempt }) => {
         if (attempt === 1) throw new RetryAfter(1);
       })
-      .handle("often", ({ attempt }) => {
-        if (attempt < 3) throw new Error(`attempt ${attempt}, password hunter22`);
-      }, { retry: constant(1) })
-      .handle("snoozes", ({ snoozes, attempt }) => {
-        if (snoozes < 2) throw new Snooze(1, "not yet");
-        return [snoozes, attempt];
-      }, { keepResult: true })
+      .handle(
+        "often",
+        ({ attempt }) => {
+          if (attempt < 3) throw new Error(`attempt ${attempt}, password hunter22`);
+        },
+        { retry: constant(1) },
+      )
+      .handle(
+        "snoozes",
+        ({ snoozes, attempt }) => {
+          if (snoozes < 2) throw new Snooze(1, "not yet");
+          return [snoozes, attempt];
+        },
+        { keepResult: true },
+      )
       .handle("large", () => "x".repeat(70_000), { keepResult: true })
       .handle("odd", () => 1n, { keepResult: true })
       .handle("raises nothing of ours", () => Promise.reject(undefined), { retry: never });
@@ -60,13 +68,23 @@ test("what handlers throw decides what becomes of their jobs", async () => {
     assert.deepEqual(never_.outcomes, ["failed"]);
     assert.match(never_.status, /TypeError: wrong.*\n {2}at .*worker\.test\.js/);
     assert.deepEqual((await ends({ name: "soon" })).outcomes, ["retry", "succeeded"]);
-    const often = await ends({ name: "often", kwargs: { password: "hunter22" }, headers: { "pinlater-secret": "password" } });
+    const often = await ends({
+      name: "often",
+      kwargs: { password: "hunter22" },
+      headers: { "pinlater-secret": "password" },
+    });
     assert.deepEqual([often.state, often.outcomes], ["succeeded", ["retry", "retry", "succeeded"]]);
     assert.match(often.status, /attempt 2, password \*\*\*/);
     const last = await ends({ name: "often", attempts: 2 });
     assert.deepEqual([last.state, last.outcomes], ["failed", ["retry", "failed"]]);
     const snoozes = await ends({ name: "snoozes" });
-    assert.deepEqual([snoozes.result, snoozes.outcomes], [[2, 1], ["snoozed", "snoozed", "succeeded"]]);
+    assert.deepEqual(
+      [snoozes.result, snoozes.outcomes],
+      [
+        [2, 1],
+        ["snoozed", "snoozed", "succeeded"],
+      ],
+    );
     assert.match(snoozes.status, /snooze 2 of 100: not yet/);
     assert.match((await ends({ name: "odd" })).status, /ResultInvalid/);
     const large = await ends({ name: "large" });
@@ -79,20 +97,37 @@ test("what handlers throw decides what becomes of their jobs", async () => {
 test("whatever a handler says or throws, its job ends and its neighbours keep their claims", async () => {
   const queue = await server.queue();
   const producer = server.producer();
-  const bad = { retries: 1, delayMs: () => { throw new Error("no policy"); } };
+  const bad = {
+    retries: 1,
+    delayMs: () => {
+      throw new Error("no policy");
+    },
+  };
   const half = "\ud83d"; // of a character
   const handlers = (worker) =>
     worker
-      .handle("says", async (job, { progress, log }) => {
-        progress(NaN, half.repeat(500));
-        log(half.repeat(5_000));
-        log(7);
-        await until(async () => (await server.job(job.descriptor)).log_lines?.length === 2);
-        return half;
-      }, { keepResult: true })
-      .handle("throws", ({ kwargs }) => { throw [half, Object.create(null), Symbol("s"), new Error(half.repeat(9_000))][kwargs.at]; }, { retry: never })
+      .handle(
+        "says",
+        async (job, { progress, log }) => {
+          progress(NaN, half.repeat(500));
+          log(half.repeat(5_000));
+          log(7);
+          await until(async () => (await server.job(job.descriptor)).log_lines?.length === 2);
+          return half;
+        },
+        { keepResult: true },
+      )
+      .handle(
+        "throws",
+        ({ kwargs }) => {
+          throw [half, Object.create(null), Symbol("s"), new Error(half.repeat(9_000))][kwargs.at];
+        },
+        { retry: never },
+      )
       .handle("policy", () => Promise.reject(new Error("again")), { retry: bad })
-      .handle("soon", ({ attempt }) => { if (attempt === 1) throw new RetryAfter(NaN); });
+      .handle("soon", ({ attempt }) => {
+        if (attempt === 1) throw new RetryAfter(NaN);
+      });
   await working(server, { queues: [queue], leaseMs: 3_000, handlers }, async (told) => {
     const ends = async (job) => producer.wait((await producer.enqueue(queue, job)).descriptor, { timeoutMs: 60_000 });
     const said = await ends({ name: "says" });
@@ -122,7 +157,14 @@ test("texts, numbers and raw bytes arrive as they were sent", async () => {
   const [queue, raw] = [await server.queue(), await server.queue()];
   const producer = server.producer();
   const all = Uint8Array.from({ length: 256 }, (_, at) => at);
-  const texts = ["", "ä ß 漢字 🦊", '"\\/ </script>', "\u0000\u001f\u007f\u2028\ufeff", "\ud7ff\ue000\u{10ffff}", "x".repeat(900_000)];
+  const texts = [
+    "",
+    "ä ß 漢字 🦊",
+    '"\\/ </script>',
+    "\u0000\u001f\u007f\u2028\ufeff",
+    "\ud7ff\ue000\u{10ffff}",
+    "x".repeat(900_000),
+  ];
   const seen = [];
   const handlers = (worker) =>
     worker
@@ -130,12 +172,19 @@ test("texts, numbers and raw bytes arrive as they were sent", async () => {
       .handle("length", ({ kwargs }) => [kwargs.text.length, kwargs.text.slice(0, 20)], { keepResult: true })
       .handleRaw(raw, ({ body }) => void seen.push(body));
   await working(server, { queues: { [queue]: 3, [raw]: 1 }, handlers }, async () => {
-    const stored = await producer.enqueueMany(queue, texts.map((text) => ({ name: "length", kwargs: { text } })));
+    const stored = await producer.enqueueMany(
+      queue,
+      texts.map((text) => ({ name: "length", kwargs: { text } })),
+    );
     const found = new Map();
     const descriptors = stored.map((each) => each.descriptor);
-    for await (const { descriptor, result } of producer.ends(descriptors, { timeoutMs: 60_000 })) found.set(descriptor, result);
+    for await (const { descriptor, result } of producer.ends(descriptors, { timeoutMs: 60_000 }))
+      found.set(descriptor, result);
     const wanted = texts.map((text) => [text.length, text.slice(0, 20)]);
-    assert.deepEqual(descriptors.map((each) => found.get(each)), wanted);
+    assert.deepEqual(
+      descriptors.map((each) => found.get(each)),
+      wanted,
+    );
     for (const body of [all, Uint8Array.of(0), new Uint8Array(900_000).fill(255), "plain ä"]) {
       const { descriptor } = await producer.enqueue(raw, { body });
       assert.equal((await producer.wait(descriptor, { timeoutMs: 60_000 })).state, "succeeded");
@@ -163,8 +212,14 @@ test("a job says how far it is, and its lines are in its log", async () => {
     assert.deepEqual([running.progress.fraction, running.progress.text], [0.5, "half"]);
     go.abort();
     await told.until("ended", { job: descriptor });
-    const ended = await server.producer().wait(descriptor).then(() => server.job(descriptor));
-    assert.deepEqual(ended.log_lines.map((line) => line.text), ["one", "two", "three"]);
+    const ended = await server
+      .producer()
+      .wait(descriptor)
+      .then(() => server.job(descriptor));
+    assert.deepEqual(
+      ended.log_lines.map((line) => line.text),
+      ["one", "two", "three"],
+    );
   });
 });
 
@@ -186,7 +241,8 @@ test("a running job is cancelled, and its handler learns by whom", async () => {
 
 test("a job whose queue is deleted is told that its claim is lost, and says nothing more", async () => {
   const [gone, other] = [await server.queue(), await server.queue()];
-  const handlers = (worker) => worker.handle("sleep", (job, { signal }) => sleeping(600_000, signal)).handle("noop", () => {});
+  const handlers = (worker) =>
+    worker.handle("sleep", (job, { signal }) => sleeping(600_000, signal)).handle("noop", () => {});
   await working(server, { queues: [gone, other], leaseMs: 3_000, handlers }, async (told) => {
     const producer = server.producer();
     const { descriptor } = await producer.enqueue(gone, { name: "sleep" });
@@ -268,7 +324,10 @@ test("a worker that drains lets jobs end, hands back the rest, and takes no more
       })
       .handle("long", (job, { signal }) => sleeping(600_000, signal))
       .handle("stubborn", () => new Promise(() => {}));
-  const jobs = await producer.enqueueMany(queue, ["short", "long", "stubborn"].map((name) => ({ name })));
+  const jobs = await producer.enqueueMany(
+    queue,
+    ["short", "long", "stubborn"].map((name) => ({ name })),
+  );
   const [short, long, stubborn] = jobs.map((each) => each.descriptor);
   await working(server, { queues: [queue], drainMs: 300, handlers }, async (told, worker) => {
     await told.until("began", {}, 3);
@@ -286,7 +345,14 @@ test("a worker that drains lets jobs end, hands back the rest, and takes no more
 test("a job that is enqueued twice under one dedupe key is one job", async () => {
   const queue = await server.queue();
   const producer = server.producer();
-  const first = await producer.enqueue(queue, { name: "a", dedupeKey: "k", delayMs: 600_000, group: "g", tags: ["t"], priority: 2 });
+  const first = await producer.enqueue(queue, {
+    name: "a",
+    dedupeKey: "k",
+    delayMs: 600_000,
+    group: "g",
+    tags: ["t"],
+    priority: 2,
+  });
   const second = await producer.enqueue(queue, { name: "a", dedupeKey: "k" });
   assert.deepEqual([second.descriptor, second.outcome], [first.descriptor, "kept"]);
   const job = await server.job(first.descriptor);
