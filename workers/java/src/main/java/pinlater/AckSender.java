@@ -118,7 +118,14 @@ final class AckSender implements Runnable {
                     break;
                 }
             }
-            send(group.subList(start, end));
+            List<Settlement> batch = group.subList(start, end);
+            try {
+                send(batch);
+            } catch (RuntimeException fault) { // none is known; but without this thread no result would leave any more
+                LOG.log(Level.ERROR, "results cannot be sent, and are tried again", fault);
+                CallException error = new CallException(CallException.PROTOCOL_ERROR, fault.toString(), true, fault);
+                batch.forEach(each -> again(each, error));
+            }
             start = end;
         }
     }

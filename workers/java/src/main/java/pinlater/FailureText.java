@@ -13,6 +13,7 @@ import java.util.Locale;
 final class FailureText {
     private static final int MOST_LINE = 500;
     private static final int LEAST_LINE = 160;
+    private static final int LEAST_TEXT = 40;
     private static final int ALL_LINES = 2_300;
     private static final int MOST_TRACE = 2_000;
     private static final String WORKER = Cluster.processName();
@@ -28,7 +29,7 @@ final class FailureText {
             Instant begun = Instant.now().minus(took).truncatedTo(ChronoUnit.SECONDS);
             end += String.format(Locale.ROOT, " [%s, %.1fs, %s]", begun, took.toMillis() / 1000.0, WORKER);
         }
-        return begin + cut(oneLine(describe(error)), most - begin.length() - end.length()) + end + "\n";
+        return begin + cut(oneLine(describe(error)), Math.max(LEAST_TEXT, most - begin.length() - end.length())) + end + "\n";
     }
 
     /** The stack of an attempt that none follows, as far as there is room for it. */

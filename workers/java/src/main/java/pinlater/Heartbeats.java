@@ -118,11 +118,16 @@ final class Heartbeats implements Runnable {
     public void run() {
         try {
             while (waitForWork()) {
-                if (isHolding()) {
-                    calls.probe();
+                try {
+                    if (isHolding()) {
+                        calls.probe();
+                    }
+                    takeLost().forEach(owner::lost);
+                    beatDue();
+                } catch (RuntimeException fault) { // none is known; but without this thread all claims would be lost
+                    LOG.log(Level.ERROR, "heartbeats failed, and are tried again", fault);
+                    Calls.pause(retryMs);
                 }
-                takeLost().forEach(owner::lost);
-                beatDue();
             }
         } catch (InterruptedException interrupted) {
             Thread.currentThread().interrupt();

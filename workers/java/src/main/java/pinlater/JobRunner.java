@@ -19,6 +19,7 @@ final class JobRunner {
     record End(Outcome outcome, Settlement settlement) {}
 
     private static final int MOST_SNOOZES = 100;
+    private static final long UNREPORTED_DELAY_MS = 10_000;
 
     private final Map<String, Type> types;
     private final Map<String, Type> rawTypes;
@@ -52,6 +53,16 @@ final class JobRunner {
             return new End(Outcome.SUCCEEDED, Settlement.succeed(job, written));
         }
         Duration took = Duration.ofNanos(System.nanoTime() - job.begunNanos());
+        try {
+            return failed(job, type, error, took);
+        } catch (RuntimeException fault) { // such as an exception whose message cannot be had
+            LOG.log(Level.ERROR, "what job " + job + " threw cannot be reported; it is tried again", fault);
+            String status = "attempt " + job.attempt() + ": " + error.getClass().getName() + "\n";
+            return new End(Outcome.RETRY, Settlement.retry(job, status, UNREPORTED_DELAY_MS));
+        }
+    }
+
+    private End failed(Job job, Type type, Throwable error, Duration took) {
         if (job.stopReason().isPresent()) { // lost and handed-back jobs were settled by who told them
             return new End(Outcome.CANCELLED, cancelled(job, took));
         }

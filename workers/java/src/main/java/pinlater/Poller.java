@@ -50,6 +50,7 @@ final class Poller implements Runnable {
     private static final int LOOK_AGAIN_MS = 2_000;
     private static final long SHORTEST_HOLD_MS = 20;
     private static final long STOPPING_PAUSE_MS = 200;
+    private static final String FORBIDDEN = "FORBIDDEN";
 
     private final Calls calls;
     private final Worker.Settings settings;
@@ -192,8 +193,8 @@ final class Poller implements Runnable {
                         exchange(now.waitMs() + ANSWER_MS, (client, context) -> client.recv_dequeueFromQueues());
                 arrived = read(answer);
                 answered(now, answer, arrived.size(), Duration.ofNanos(System.nanoTime() - begunNanos));
-                fetch = arrived.isEmpty() || isHolding() ? null : fetch(arrived);
-                if (fetch == null && !arrived.isEmpty() && answer.isAwaitsReceipt()) {
+                fetch = arrived.isEmpty() || isHolding() || !isConnected() ? null : fetch(arrived);
+                if (fetch == null && !arrived.isEmpty() && answer.isAwaitsReceipt() && isConnected()) {
                     exchange(ANSWER_MS, (client, context) -> {
                         client.send_checkpointJobs(context, nothing);
                         return null;
@@ -209,6 +210,10 @@ final class Poller implements Runnable {
             begin(arrived);
         } catch (PinLaterException refusal) {
             failed(new CallException(refusal));
+        } catch (RuntimeException | Error fault) { // such as no memory for an answer; the next one may be smaller
+            LOG.log(Level.ERROR, "a dequeue failed, and is tried again", fault);
+            owner.notBegun(arrived);
+            failed(new CallException(CallException.PROTOCOL_ERROR, fault.toString(), false, fault));
         } catch (TException | IOException error) {
             owner.notBegun(arrived); // the answer was not confirmed
             String where = connection == null ? "" : "no answer from " + connection.server + ": ";
@@ -282,9 +287,12 @@ final class Poller implements Runnable {
         }
         List<QueueError> told = answer.isSetQueueErrors() ? answer.getQueueErrors() : List.of();
         note(told);
+        if (errors.containsValue(FORBIDDEN)) {
+            disconnect();
+        }
         if (!told.isEmpty() && told.size() == settings.queues().size()) {
             hold(told.stream().mapToLong(Poller::holdMs).min().orElse(LOOK_AGAIN_MS));
-        } else if (jobs == 0 && told.isEmpty() && connection.usable && fetch.waitMs() > 1_000 && took.toMillis() < fetch.waitMs() / 2) {
+        } else if (jobs == 0 && told.isEmpty() && isConnected() && fetch.waitMs() > 1_000 && took.toMillis() < fetch.waitMs() / 2) {
             calls.advance(connection.server); // it stops: another one takes callers
             disconnect();
             hold(STOPPING_PAUSE_MS);
@@ -339,6 +347,8 @@ final class Poller implements Runnable {
         if (used != null && (stops || !used.usable)) {
             calls.advance(used.server);
             disconnect();
+        } else if (used != null && error.reason().equals(FORBIDDEN)) {
+            disconnect(); // the next connection shows the token that is in the file by then
         }
         synchronized (this) {
             if (stopped || resting) {
@@ -351,6 +361,10 @@ final class Poller implements Runnable {
         }
         boolean refused = !error.retryable() && !error.reason().equals(CallException.OUTCOME_UNKNOWN);
         hold(refused ? LOOK_AGAIN_MS : Math.max(Calls.pauseMs(failures), error.retryAfterMs()));
+    }
+
+    private synchronized boolean isConnected() {
+        return connection != null && connection.usable;
     }
 
     private synchronized boolean isHolding() {

@@ -54,8 +54,9 @@ final class Slots {
 
     private void runNext() {
         Job job = begin();
-        if (job == null) {
-            return; // it was taken away meanwhile
+        if (job == null) { // it was taken away meanwhile: its slot is free
+            changed.run();
+            return;
         }
         try {
             run.accept(job);

@@ -170,6 +170,10 @@ public final class Worker implements AutoCloseable {
             }
             heartbeats.hold(jobs);
             settled.forEach(acks::put);
+            if (draining()) {
+                known.forEach(Worker.this::handBack);
+                return;
+            }
             slots.add(known);
             tickSoon();
         }
