@@ -23,6 +23,7 @@ FIRST = (
     "tests/packaging/test_packages.py",
     "tests/workers/test_heartbeat",
     "tests/faults/",
+    "tests/kits/",  # wait most of their time, and each file is one kit
     "tests/languages/",
     "tests/browser/",
     "tests/server/test_serve.py",

@@ -121,6 +121,11 @@ LEFT = (
         "one in Node",
     ),
     Left(
+        r"tests/kits/test_\w+\.py::test_long_row",
+        "the rows of the trial of worker kits that wait for the end of a lease or for a time-out",
+        "all others, of each kit",
+    ),
+    Left(
         r"tests/server/test_planted_secrets\.py::.*\[all shards are out\]",
         "secrets of a server whose shards are all away",
         "of one that has a shard",

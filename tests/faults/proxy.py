@@ -35,6 +35,7 @@ class _Link:
         self.target = target
         self.peer = _peer(client)
         self.ended_early: asyncio.StreamWriter | None = None
+        self.is_lost = False
 
     def end(self, *, reset: bool) -> None:
         for writer in (self.client, self.target):
@@ -106,6 +107,12 @@ class Proxy:
         """Accept and hold all bytes; with `answers_only` the requests still arrive, and only their answers are held."""
         self._do(self._hold((ANSWERS,) if answers_only else (REQUESTS, ANSWERS)))
 
+    def lose_connections(self) -> None:
+        """The connections that are open now carry nothing any more, neither bytes nor their end, and neither side
+        learns of it, as when a machine between them forgets them; new ones are served.
+        """
+        self._do(self._lose_links())
+
     def delay(self, seconds: float) -> None:
         """Hold every chunk of bytes, both ways, for so long."""
         self._delay_s = seconds
@@ -152,6 +159,10 @@ class Proxy:
         for link in tuple(self._links):
             link.end(reset=reset)
         self._links.clear()
+
+    async def _lose_links(self) -> None:
+        for link in self._links:
+            link.is_lost = True
 
     async def _end_answers(self) -> None:
         for link in self._links:
@@ -202,11 +213,15 @@ class Proxy:
         with contextlib.suppress(OSError):
             while data := await reader.read(self._bytes_per_s // 10 or CHUNK):
                 await self._open[direction].wait()
+                if link.is_lost:
+                    continue
                 if pause_s := self._delay_s or (len(data) / self._bytes_per_s if self._bytes_per_s else 0.0):
                     await asyncio.sleep(pause_s)
                 if writer is not link.ended_early:
                     writer.write(data)
                     await writer.drain()
             await self._open[direction].wait()
-            if writer is not link.ended_early:
+            if link.is_lost:
+                await asyncio.Event().wait()  # until the proxy ends
+            elif writer is not link.ended_early:
                 writer.write_eof()

@@ -106,6 +106,16 @@ def test_dropped_connections_are_reset_while_new_ones_are_served(proxy: Proxy, c
         assert echoed(again, b"new") == b"new"
 
 
+def test_lost_connections_carry_nothing_while_new_ones_are_served(proxy: Proxy, connection: socket.socket) -> None:
+    proxy.lose_connections()
+    connection.settimeout(0.1)
+    connection.sendall(b"lost")
+    with connect(proxy) as other:
+        assert echoed(other, b"new") == b"new"
+    with pytest.raises(TimeoutError):
+        connection.recv(1)
+
+
 def test_a_black_hole_takes_all_bytes_and_answers_none_until_healed(proxy: Proxy, connection: socket.socket) -> None:
     proxy.black_hole()
     connection.settimeout(0.1)

@@ -1,0 +1,20 @@
+"""The trial of the kit in Go: tests/kits/__init__.py."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.kits.trial import Row, Trial, rows_of
+
+COLUMN = "go"
+pytestmark = [pytest.mark.slow, pytest.mark.store("languages")]
+
+
+@pytest.mark.parametrize("row", rows_of(COLUMN))
+def test_row(trial: Trial, row: Row) -> None:
+    trial.judge(row)
+
+
+@pytest.mark.parametrize("row", rows_of(COLUMN, long=True))
+def test_long_row(trial: Trial, row: Row) -> None:
+    trial.judge(row)
