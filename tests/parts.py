@@ -121,7 +121,7 @@ LEFT = (
         "one in Node",
     ),
     Left(
-        r"tests/kits/test_\w+\.py::test_long_row",
+        r"tests/kits/.*::test_long_row",
         "the rows of the trial of worker kits that wait for the end of a lease or for a time-out",
         "all others, of each kit",
     ),
