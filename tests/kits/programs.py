@@ -92,7 +92,7 @@ class TrialProducer(ProgramProcess):
         """The answer, an error too."""
         with self._lock:
             assert self.process.stdin is not None
-            self.process.stdin.write(json.dumps(command).encode() + b"\n")
+            self.process.stdin.write(json.dumps(command, ensure_ascii=False).encode() + b"\n")
             self.process.stdin.flush()
             try:
                 line = self._answers.get(timeout=WITHIN_S)

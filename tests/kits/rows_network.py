@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 from pinlater.model import JobState
 from tests.kits.ledger import until
 from tests.kits.programs import job_command
@@ -60,7 +58,6 @@ def stalled(stand: Stand) -> None:
         proxy.black_hole()
         for job in jobs:
             worker.ledger.wait_for("end", job=job)
-        time.sleep(0.5)
         proxy.heal()
         worker.ledger.has_once(stand.site.ended(jobs))
 
