@@ -27,9 +27,14 @@ def needs(*programs: tuple[str, str]) -> None:
         pytest.fail(f"not installed: {' '.join(missing)}; ./scripts/services installs them", pytrace=False)
 
 
-def make(command: Sequence[str], folder: Path) -> None:
-    """Skips where packages cannot be had; a program that does not compile is a failure."""
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=MADE_WITHIN_S, check=False)
+def make(command: Sequence[str], folder: Path, **variables: str) -> None:
+    """Skips where packages cannot be had; a program that does not compile is a failure. `variables`: of the
+    environment, beside its own.
+    """
+    environment = os.environ | variables
+    done = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=MADE_WITHIN_S, check=False, env=environment
+    )
     output = done.stdout + done.stderr
     unreachable = ("dial tcp", "no such host", "Could not transfer", "EAI_AGAIN", "ENOTFOUND", "ETIMEDOUT")
     if done.returncode != 0 and any(word in output for word in unreachable):

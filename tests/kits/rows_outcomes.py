@@ -121,11 +121,12 @@ def waits_for_a_failure(stand: Stand) -> None:
         assert producer.ask({"wait": {"descriptor": job, "timeout_ms": 60_000}})["state"] == "failed"
 
 
-@row("A wait that is over before the job has ended is an error, and the job goes on.")
+@row("A wait that is over before the job has ended says no end, and the job goes on.")
 def wait_is_over(stand: Stand) -> None:
     with stand.site.producer() as producer:
         job = producer.enqueue("kits_a", "trial.noop", delay_ms=3_000)
-        assert "error" in producer.ask({"wait": {"descriptor": job, "timeout_ms": 300}})
+        answer = producer.ask({"wait": {"descriptor": job, "timeout_ms": 300}})
+        assert "error" in answer or answer["state"] in {"pending", "in_progress"}, answer
     stand.worker.ledger.has_once(stand.site.ended([job]))
 
 

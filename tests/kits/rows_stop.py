@@ -120,10 +120,7 @@ def drain_of_many(stand: Stand) -> None:
         handed_back(stand, job)
 
 
-@row(
-    "kill -9 of a worker: its job runs again elsewhere before its lease is over, and one attempt is spent.",
-    without={"http": "over HTTP a claim is not bound to its caller's connection: the job comes back with the lease"},
-)
+@row("kill -9 of a worker: its job runs again elsewhere before its lease is over, and one attempt is spent.")
 def killed(stand: Stand) -> None:
     queue = stand.site.queue()
     job = stand.site.enqueue(queue, "trial.sleep", {"ms": 90_000})
@@ -139,16 +136,19 @@ def killed(stand: Stand) -> None:
         assert (info.crashes, spent(info)) == (1, 1), info
 
 
-@row("kill -9 of a worker: its job runs again when the lease is over, and one attempt is spent.", is_long=True)
-def killed_and_the_lease_is_over(stand: Stand) -> None:
-    queue = stand.site.queue()
-    job = stand.site.enqueue(queue, "trial.sleep", {"ms": 90_000})
-    with stand.site.worker(queue) as worker:
-        worker.ledger.wait_for("begin", job=job)
-        worker.kill()
-    with stand.site.worker(queue) as other:
-        assert other.ledger.wait_for("begin", job=job)["attempt"] == 2
-        assert spent(stand.site.info(job)) == 1
+@row("kill -9 of a worker and its server: the job runs again when its lease is over.", is_long=True)
+def killed_with_its_server(stand: Stand) -> None:
+    with stand.new_site() as site:
+        queue = site.queue()
+        job = site.enqueue(queue, "trial.sleep", {"ms": 90_000})
+        with site.worker(queue) as worker:
+            worker.ledger.wait_for("begin", job=job)
+            site.kill()
+            worker.kill()
+        site.start()
+        with site.worker(queue) as other:
+            assert other.ledger.wait_for("begin", job=job)["attempt"] == 2
+            assert spent(site.info(job)) == 1
 
 
 @row("A job that runs for longer than its lease keeps its claim by heartbeats.", is_long=True)

@@ -207,6 +207,9 @@ class Site:
     def info(self, job: str, **wanted: bool) -> JobInfo:
         return self.client.lookup([job], **wanted)[job]
 
+    def infos(self, jobs: Sequence[str]) -> dict[str, JobInfo]:
+        return self.client.lookup(list(jobs))
+
     def ended(self, jobs: Sequence[str]) -> dict[str, JobInfo]:
         """What is known of these jobs, once all have ended."""
         try:

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.kits.columns import COLUMNS, ROOT, Column
-from tests.kits.trial import Row, all_rows
+from tests.kits.trial import all_rows
 
 PAGE = ROOT / "docs" / "languages.md"
 BEGIN, END = "<!-- the last trial -->", "<!-- end of the last trial -->"
-YES, NO, NOT_TRIED, NOT_RUN = "yes", "**no**", "-", "not run"
+YES, NO, NOT_RUN = "yes", "**no**", "not run"
 _CASE = re.compile(r"test_(?:long_)?row\[(.+)\]")
 
 States = Mapping[tuple[str, str], str]
@@ -37,26 +37,17 @@ def states_of(report: Path) -> States:
     return found
 
 
-def state(column: Column, row: Row, states: States) -> str:
-    return NOT_TRIED if row.reason_without(column) else states.get((column.name, row.name), NOT_RUN)
-
-
 def table(states: States, day: str, commit: str) -> str:
-    """Each row with its sentence and what came of it in each column, and why a column does not try it."""
+    """Each row with its sentence and what came of it in each column."""
     chosen = columns()
     speaks = {"thrift": "Thrift", "http": "HTTP"}
     head = ["row", "what a kit does", *(f"{each.title}, {speaks[each.speaks]}" for each in chosen)]
     rows = [head, ["---"] * len(head)]
-    rows += [[f"`{row.name}`", row.says, *(state(each, row, states) for each in chosen)] for row in all_rows()]
-    reasons = [
-        f"- `{row.name}`, {column.title}: {row.reason_without(column)}."
+    rows += [
+        [f"`{row.name}`", row.says, *(states.get((each.name, row.name), NOT_RUN) for each in chosen)]
         for row in all_rows()
-        for column in chosen
-        if row.reason_without(column)
     ]
     lines = [f"{day}, commit `{commit}`, {len(all_rows())} rows:", "", *(f"| {' | '.join(each)} |" for each in rows)]
-    if reasons:
-        lines += ["", "Not tried:", "", *reasons]
     return "\n".join(lines)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -26,33 +26,26 @@ PEER = "kits_peer"
 
 @dataclass(frozen=True)
 class Row:
-    """`says`: what a kit does, in one sentence. `without`: reasons why a language, or what it speaks, does not try it.
-    `is_long`: it waits for a lease or a time-out, and is left to the run before a release.
+    """`says`: what a kit does, in one sentence. `is_long`: it waits for a lease or a time-out, and is left to the run
+    before a release.
     """
 
     name: str
     says: str
     judge: Callable[[Stand], None]
-    without: Mapping[str, str] = field(default_factory=dict)
     is_long: bool = False
-
-    def reason_without(self, column: Column) -> str:
-        """Why this column does not try it; "": it does."""
-        return self.without.get(column.name) or self.without.get(column.speaks) or ""
 
 
 _rows: dict[str, Row] = {}
 
 
-def row(
-    says: str, *, without: Mapping[str, str] | None = None, is_long: bool = False
-) -> Callable[[Callable[[Stand], None]], Callable[[Stand], None]]:
+def row(says: str, *, is_long: bool = False) -> Callable[[Callable[[Stand], None]], Callable[[Stand], None]]:
     """Make a function a row, by its name."""
 
     def declare(judge: Callable[[Stand], None]) -> Callable[[Stand], None]:
         name = judge.__name__.replace("_", "-")
         assert name not in _rows, name
-        _rows[name] = Row(name, says, judge, without or {}, is_long)
+        _rows[name] = Row(name, says, judge, is_long)
         return judge
 
     return declare
@@ -66,10 +59,8 @@ def all_rows() -> Sequence[Row]:
 
 
 def rows_of(column: str, *, long: bool = False) -> list[Any]:
-    """For parametrize: the rows that this column tries; none where this checkout lacks its program."""
-    if not COLUMNS[column].is_there:
-        return []
-    chosen = [each for each in all_rows() if each.is_long is long and not each.reason_without(COLUMNS[column])]
+    """For parametrize: all rows, or none where this checkout lacks the column's program."""
+    chosen = [each for each in all_rows() if each.is_long is long and COLUMNS[column].is_there]
     return [pytest.param(each, id=each.name) for each in chosen]
 
 
