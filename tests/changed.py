@@ -26,7 +26,9 @@ BELONGS: Mapping[str, tuple[str, ...]] = {
     "conf/helm/*": ("tests/packaging/test_chart.py",),
     "conf/image/*": ("tests/packaging/test_image.py",),
     "conf/prometheus/*": ("tests/server/test_alarm_rules.py", "tests/packaging/test_compose.py"),
+    "docs/languages.md": ("tests/kits/test_pages.py",),
     "docs/testing.md": ("tests/unit/test_release.py",),
+    "docs/worker-protocol.md": ("tests/kits/test_pages.py",),
     "pinlater/alarms/*": ("tests/server/test_alarms.py", "tests/server/test_alarm_rules.py"),
     "pinlater/backends/*": ("tests/conformance",),
     "pinlater/backends/sql/*": ("tests/unit/test_sql_plans.py", "tests/stores/test_version_before.py"),
@@ -46,6 +48,9 @@ BELONGS: Mapping[str, tuple[str, ...]] = {
         "tests/server/test_wire_clients.py",
     ),
     "workers/examples/*": ("tests/demo",),
+    "workers/go/*": ("tests/kits/test_go.py", "tests/kits/test_go_files.py"),
+    "workers/java/*": ("tests/kits/test_java.py", "tests/kits/test_java_kit.py"),
+    "workers/node/*": ("tests/kits/test_node.py", "tests/languages/test_node_kit.py"),
 }
 """Of a changed file, by a pattern of its path: tests beside those that import it or are named after it."""
 

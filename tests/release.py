@@ -102,6 +102,7 @@ def parts() -> list[Part]:
     return [
         Part("all tests, on all seven bindings", pytest_on(sys.executable, "-n", "3", "--release")),
         Part("soaks: kills, failovers, random walks", pytest_on(sys.executable, "--release", *SOAKED), SOAKS),
+        Part("the worker kits, whose table is in docs/languages.md", [sys.executable, "-m", "tests.kits"]),
         Part("the files of a release, tried without an index", ["./scripts/release", "--trial"]),
         Part("100 servers over 200 shards, simulated", [sys.executable, "-m", "tests.simulation", *SIMULATED]),
         Part("ten virtual hours of random plans", [sys.executable, "-m", "tests.simulation", "--hours", "10"]),

@@ -77,6 +77,12 @@ def go(folder: Path) -> list[str]:
     return [str(program / "program")]
 
 
+def java_path(folder: Path) -> str:
+    """The kit's jar below this folder, with those that it needs."""
+    kit = folder / "workers/java"
+    return os.pathsep.join(map(str, [*kit.glob("target/*.jar"), *kit.glob("target/lib/*.jar")]))
+
+
 def java(folder: Path) -> list[str]:
     """The kit's jar with those that it needs, and the program's class beside them."""
     needs(("javac", "default-jdk-headless"), ("mvn", "maven"))
@@ -84,8 +90,7 @@ def java(folder: Path) -> list[str]:
     quiet = ["mvn", "--batch-mode", "--quiet", "--no-transfer-progress"]
     libraries = ["dependency:copy-dependencies", "-DincludeScope=runtime", "-DoutputDirectory=target/lib"]
     make([*quiet, "-DskipTests", "package", *libraries], kit)
-    jars = [*kit.glob("target/*.jar"), *kit.glob("target/lib/*.jar")]
-    path = os.pathsep.join(map(str, jars))
+    path = java_path(folder)
     classes = folder / "classes"
     make(["javac", "-cp", path, "-d", str(classes), "Program.java"], folder / "tests/kits/java")
     return ["java", "-XX:TieredStopAtLevel=1", "-cp", os.pathsep.join([path, str(classes)]), "Program"]

@@ -37,7 +37,7 @@ def states_of(report: Path) -> States:
     return found
 
 
-def table(states: States, day: str, commit: str) -> str:
+def table(states: States, day: str) -> str:
     """Each row with its sentence and what came of it in each column."""
     chosen = columns()
     speaks = {"thrift": "Thrift", "http": "HTTP"}
@@ -47,7 +47,7 @@ def table(states: States, day: str, commit: str) -> str:
         [f"`{row.name}`", row.says, *(states.get((each.name, row.name), NOT_RUN) for each in chosen)]
         for row in all_rows()
     ]
-    lines = [f"{day}, commit `{commit}`, {len(all_rows())} rows:", "", *(f"| {' | '.join(each)} |" for each in rows)]
+    lines = [f"{day}, {len(all_rows())} rows:", "", *(f"| {' | '.join(each)} |" for each in rows)]
     return "\n".join(lines)
 
 

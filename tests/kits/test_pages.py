@@ -55,6 +55,6 @@ def test_a_report_becomes_a_table(tmp_path: Path) -> None:
         f'<testcase classname="tests.kits.test_python" name="test_row[{second.name}]"><failure/></testcase>'
         "</testsuite></testsuites>"
     )
-    made = table(states_of(tmp_path / "report.xml"), "2026-01-01", "abc")
+    made = table(states_of(tmp_path / "report.xml"), "2026-01-01")
     found = cells(page_with("# Page\n<!-- the last trial -->\nold\n<!-- end of the last trial -->\n", made))
     assert (found[first.name][0], found[second.name][0]) == (YES, NO)

@@ -69,6 +69,7 @@ class Stand:
 
     def __init__(self, column: Column, folder: Path) -> None:
         self.column, self._folder = column, folder
+        self.built = folder / "built"
         self._stack, self._lock = contextlib.ExitStack(), threading.RLock()
         self._sites = 0
 
@@ -81,9 +82,8 @@ class Stand:
     @cached_property
     def command(self) -> list[str]:
         """Of the kit's program, which is built once."""
-        folder = self._folder / "built"
-        folder.mkdir()
-        return self.column.build(folder)
+        self.built.mkdir()
+        return self.column.build(self.built)
 
     def prepare(self) -> None:
         """Before the threads of rows begin: what they share is made once."""
@@ -141,6 +141,7 @@ class Trial:
 
     def __init__(self, stand: Stand, rows: Sequence[Row]) -> None:
         """The long ones first, so that the others run beside them."""
+        self.stand = stand
         stand.prepare()
         self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="row")
         ordered = sorted(rows, key=lambda each: not each.is_long)
