@@ -8,8 +8,10 @@ from tests.conformance import test_groups as groups
 from tests.conformance.mutations_redis_cluster import lua
 from tests.conformance.mutations_sql_ways import only, sql, step
 
+_ON_FOUR = {"limit": 12, "most": 0}
 _WALK = {"seed": 0}
 WEIGHTS = rules.test_groups_have_turns_by_their_weights
+SPREAD = rules.test_turns_of_a_group_on_several_shards_cost_so_many_times_as_much
 PAUSED = rules.test_no_job_of_a_paused_group_is_handed_out_and_others_go_on
 ENDS = rules.test_a_pause_ends_by_itself
 CREDIT = rules.test_a_group_has_no_credit_for_its_pause_and_keeps_turns_ahead
@@ -54,8 +56,8 @@ GROUPS = [
     ),
     *step(
         "group_lines",
-        "line.turn + count * self._stride(group)",
-        "line.turn + self._stride(group)",
+        "line.turn + count * self._stride(priority, group)",
+        "line.turn + self._stride(priority, group)",
         groups.test_calls_by_chance_keep_the_turns,
         **_WALK,
     ),
@@ -160,7 +162,8 @@ GROUPS = [
         groups.test_a_queue_made_anew_has_nothing_of_the_groups_before,
     ),
     # -- rules --
-    *step("group_lines", "return TURN / self._rules.of(group).weight", "return TURN", WEIGHTS),
+    *step("group_lines", "1) / self._rules.of(group).weight", "1)", WEIGHTS),
+    *step("group_lines", "TURN * self._spread.get((priority, group), 1)", "TURN", SPREAD, **_ON_FOUR),
     *step(
         "group_lines",
         'give_turn_back", (TURN / rules.of(group).weight,',
@@ -177,7 +180,8 @@ GROUPS = [
     *step("ready_jobs", "            if priority in some_held:\n", "            if False:\n", READY),
     *step("ready_jobs", "    if has_rules:\n", "    if False:\n", SUM),
     *step("coordination", "take_rules(session, entry.name.removeprefix(GROUP_RULES_PREFIX), now_ms)", "pass", PAUSED),
-    lua("claim", "stride = 1 / weight", "stride = 1", WEIGHTS),
+    lua("claim", "stride = shards_of(priority, group) / weight", "stride = shards_of(priority, group)", WEIGHTS),
+    lua("claim", "stride = shards_of(priority, group) / weight", "stride = 1 / weight", SPREAD, **_ON_FOUR),
     lua("claim", "if until_ms > now then", "if false then", PAUSED),
     lua("claim", "      L.free(priority, over)\n", "", ENDS),
     lua("put_config", "if L.has_jobs(priority, group) then waiting", "if true then waiting", GONE),

@@ -285,7 +285,10 @@ FOUND: Mapping[str, Mapping[str, tuple[str, int]]] = {
         "sqlite first_in_line: ORDER BY run_after_ms, job_id -> ORDER BY job_id": ("order", 8),
         "sqlite turns: queue_id = ? -> queue_id < ?": ("turn", 8),
         "sqlite group_lines: max(turn, time), 1)) -> turn, 1))": ("turn", 8),
-        "sqlite group_lines: line.turn + count * self._stride(group) -> line.turn + self._stride(group": ("turn", 8),
+        "sqlite group_lines: line.turn + count * self._stride(priority, group) -> line.turn + self._stride(prior": (
+            "turn",
+            8,
+        ),
         "sqlite group_lines: self.enter_due([each for -> self.enter_due([0 for": ("stuck", 8),
         "sqlite attempts: leave(session, sorted(each.job_id for each in ends -> nothing": ("stuck", 8),
         "sqlite attempts: leave(session, sorted(row[0] for row in rows if ro -> nothing": ("stuck", 8),

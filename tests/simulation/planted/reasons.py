@@ -82,7 +82,7 @@ REASONS: Mapping[Reason, tuple[str, ...]] = {
         "sqlite pinlater.backends.aged_levels: (oldest[at] if at < len(oldest) else own) -> own",
         "sqlite aged_jobs: (StoredState.PENDING, StoredState.IN_LINE) if has_ -> (StoredState.IN_LINE,) if has_",
         "sqlite ready_jobs: leave(session, [row[0] for row in batch if states[ -> nothing",
-        "sqlite group_lines: return TURN / self._rules.of(group).weight -> return TURN",
+        "sqlite group_lines: 1) / self._rules.of(group).weight -> 1)",
         'sqlite group_lines: give_turn_back", (TURN / rules.of(group).weight, -> give_turn_back", (TURN,',
         "sqlite group_lines: in until.items() if until_ms > now_ms -> in until.items() if False",
         "sqlite group_lines: if any_held: -> if False:",
@@ -148,6 +148,7 @@ REASONS: Mapping[Reason, tuple[str, ...]] = {
         "sqlite attempts: stop_requests(session, stopping) if stopping else  -> set(stopping)",
     ),
     Reason.NOT_JUDGED: (
+        "sqlite group_lines: TURN * self._spread.get((priority, group), 1) -> TURN",
         "sqlite past_permit_groups: until_ms <= ? -> until_ms > 0 * ?",
         'sqlite group_lines: time = max(time, session.rows("last_past_turn", (* -> pass',
         'sqlite group_lines: sorted(groups):\n        session.run("give -> []:\n        session.run("give',
