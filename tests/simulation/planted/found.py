@@ -11,7 +11,6 @@ FOUND: Mapping[str, Mapping[str, tuple[str, int]]] = {
         "sqlite group_permits: request.concurrency - held[group]) -> request.concurrency)": ("permit", 8),
         "queues.group_limits: jobs of a group without permits are handed out": ("ack", 2),
         "queues.group_limits: jobs of a group without permits stay claimed": ("attempts", 8),
-        "queues.group_limits: acks give no permits back": ("stuck", 24),
         "queues.group_rules_book: limits of a group of its own, or of a pattern, are overlooked": ("stuck", 24),
         "queues.group_rules_book: the limit of a group stays as it was first": ("stuck", 24),
         "queues.group_pending_counts: a group is full of the jobs of others": ("full", 8),

@@ -45,6 +45,7 @@ REASONS: Mapping[Reason, tuple[str, ...]] = {
         "sqlite expired_claims_of: ORDER BY claim_expires_at_ms -> ORDER BY claim_expires_at_ms D",
     ),
     Reason.COST: (
+        "queues.group_limits: acks give no permits back",
         "sqlite group_permits: max(self.full_at_ms, self.until_ms) if self.waitin -> self.full_at_ms",
         "sqlite put_permits_off: SET check_at_ms = ? -> SET check_at_ms = check_at_ms ",
         "sqlite group_permits: state.waiting[permits:] + state.waiting[:permits] -> state.waiting",
