@@ -73,7 +73,6 @@ REASONS: Mapping[Reason, tuple[str, ...]] = {
     ),
     Reason.NO_CALLER: (
         "sqlite group_permits: take(state.bucket, wanted, -> take(state.bucket, len(request",
-        "sqlite group_lines: if until_ms > now_ms: -> if True:",
         "sqlite group_permits: [each for each in here if names[each].jobs] -> []",
         "sqlite oldest_ready: AND NOT EXISTS (SELECT 1 FROM pinlater_expiries WH -> AND ? > 0",
         "sqlite pinlater.backends.aged_levels: max(1, priority - max -> (priority - max",
@@ -230,6 +229,7 @@ REASONS: Mapping[Reason, tuple[str, ...]] = {
         "homes.job_mover: a job that has left the overflow shard stays there, too",
     ),
     Reason.RARE: (
+        "sqlite group_lines: if until_ms > now_ms: -> if True:",
         "sqlite group_permits: if claim_descriptor == by_holder[bytes(holder)].cl -> if True:",
         "sqlite group_permits: _holders(request.keys[:granted]) if -> _holders(request.keys) if",
         "sqlite renew_claims: THEN claim_expires_at_ms + 1 -> THEN 0",
