@@ -28,6 +28,7 @@ SOAKED = [
     "tests/bodies/test_body_kills.py",
     "tests/cluster/test_proof_groups.py",
     "tests/flows/test_payroll_kills.py",
+    "tests/powercuts",
     "tests/conformance/test_model.py",
     "tests/conformance/test_key_walks.py",
 ]

@@ -35,12 +35,14 @@ class Load:
         producers: int = 32,
         workers: int = 32,
         seed: int = 0,
+        body_bytes: int = 200,
     ) -> None:
         self._port = port
         self._run = run
         self._late_s = 1.25 * claim_timeout_ms / 1000
         self._shape = producers, workers
         self._random = random.Random(seed)
+        self._body_bytes = body_bytes
         self._going = True
         self._tasks: list[asyncio.Task[None]] = []
         self.calls = self.stored = 0
@@ -80,7 +82,7 @@ class Load:
     async def _produce(self, plain: Plain) -> None:
         delay_ms = self._random.choice((0, 0, self._random.randint(1, LATEST_MS)))
         run_after_ms = time.time_ns() // 1_000_000 + delay_ms
-        job = Job(b"x" * 200, run_after_ms=run_after_ms, attempts_allowed=ATTEMPTS)
+        job = Job(self._random.randbytes(self._body_bytes), run_after_ms=run_after_ms, attempts_allowed=ATTEMPTS)
         await plain.call("enqueueJobs", request=enqueue_to_wire(QUEUE, [job]))
         self.calls += 1
         self.stored += 1

@@ -8,5 +8,6 @@ NEEDS = {
     "languages": {"node_worker", "apache_types", "typescript_client"},
     "browser": {"browser"},
     "prometheus": {"promtool"},
+    "fuse": {"disk"},
 }
 SERVERS = frozenset(NEEDS)

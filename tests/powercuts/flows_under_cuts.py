@@ -1,0 +1,158 @@
+"""Flows whose database is on the disk that is cut: what was answered of flows, items and results is there again."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from pinlater import Ack, AsyncClient, PinLaterError
+from pinlater.errors import QueueNotFound
+from pinlater.model import AckOutcome, DequeueRequest
+from pinlater.model.flow_words import FlowState, ItemState, NewFlow, NewItem, Stage
+from tests.faults.test_kills import STUCK_AFTER_S
+from tests.powercuts.machine import Cut, Machine
+
+QUEUE = "work"
+ITEMS_A_CALL = 5
+PRODUCERS, WORKERS = 4, 4
+LEAST_ANSWERS = 10
+MAX_FAILURES = 99
+
+
+@dataclass
+class Ledger:
+    """What was answered: the items of each flow by their numbers, with their payloads, and the results of items."""
+
+    flows: dict[str, dict[int, bytes]] = field(default_factory=dict)
+    results: dict[str, bytes] = field(default_factory=dict)
+    """By the jobs of items."""
+
+    @property
+    def answers(self) -> int:
+        return len(self.flows) + sum(map(len, self.flows.values())) + len(self.results)
+
+
+class FlowsUnderCuts:
+    def __init__(self, machine: Machine, seed: int) -> None:
+        self._machine = machine
+        self._random = random.Random(seed)
+        self._ledger = Ledger()
+        self._is_going = False
+        self.cuts: list[Cut] = []
+
+    async def survives(self, cuts: int) -> None:
+        for _ in range(cuts):
+            await self.is_cut()
+        await self._all_end()
+        held = sum(cut.held["pages"] for cut in self.cuts)
+        print(f"{cuts} cuts, {self._ledger.answers} answers; {held} pages held back")
+
+    async def serves(self) -> None:
+        """Waits until it answers."""
+        async with self._client() as client:
+            await self._answers(client)
+
+    async def is_cut(self) -> None:
+        seed, before = self._random.randrange(1 << 32), self._ledger.answers
+        self._is_going = True
+        roles = [self._produce] * PRODUCERS + [self._work] * WORKERS
+        tasks = [asyncio.create_task(self._until_cut(role)) for role in roles]
+        try:
+            async with asyncio.timeout(STUCK_AFTER_S):
+                while self._ledger.answers < before + LEAST_ANSWERS:
+                    await asyncio.sleep(0.01)
+            await asyncio.sleep(self._random.uniform(0.05, 0.7))
+            cut = await self._machine.cut(seed)
+        finally:
+            self._is_going = False
+            await asyncio.gather(*tasks)
+        self.cuts.append(cut)
+        await asyncio.to_thread(self._machine.start)
+        broken = await self._broken()
+        assert not broken, f"{cut}: {len(broken)} answers do not hold: {broken[:5]}"
+
+    def _client(self) -> AsyncClient:
+        return AsyncClient(f"127.0.0.1:{self._machine.port}", timeout=10.0)
+
+    async def _until_cut(self, role: Callable[[AsyncClient], Awaitable[None]]) -> None:
+        async with self._client() as client:
+            while self._is_going:
+                try:
+                    await role(client)
+                except QueueNotFound:  # until the first items are in it
+                    await asyncio.sleep(0.05)
+                except PinLaterError as error:
+                    if not (error.retryable or error.reason == "OUTCOME_UNKNOWN"):
+                        raise
+                    await asyncio.sleep(0.05)
+
+    async def _produce(self, client: AsyncClient) -> None:
+        flow = await client.create_flow(NewFlow("cut", [Stage("work", "", QUEUE, max_failures=MAX_FAILURES)]))
+        items = self._ledger.flows.setdefault(flow.id, {})
+        for _ in range(3):
+            payloads = [b"%d" % self._random.getrandbits(50) for _ in range(ITEMS_A_CALL)]
+            numbers = await client.add_flow_items(flow.id, "work", [NewItem(payload) for payload in payloads])
+            items |= zip(numbers, payloads, strict=True)
+
+    async def _work(self, client: AsyncClient) -> None:
+        jobs = await client.dequeue(DequeueRequest(QUEUE, 4, wait_ms=100))
+        results = {job.descriptor: b"%d" % self._random.getrandbits(50) for job in jobs}
+        acks = [
+            Ack(job.descriptor, claim_descriptor=job.claim_descriptor, result=results[job.descriptor]) for job in jobs
+        ]
+        if acks:
+            outcomes = await client.ack(QUEUE, acks, [])
+            for ack, outcome in zip(acks, outcomes, strict=True):
+                if outcome is AckOutcome.SUCCEEDED:
+                    self._ledger.results[ack.descriptor] = results[ack.descriptor]
+
+    async def _broken(self) -> list[str]:
+        """What was answered and does not hold. A job of an item that has ended leads to it."""
+        broken, found = [], dict[str, bytes | None]()
+        async with self._client() as client:
+            await self._answers(client)
+            for flow, items in self._ledger.flows.items():
+                try:
+                    there = await self._items(client, flow)
+                except PinLaterError as error:
+                    broken.append(f"flow {flow}: {error}")
+                    continue
+                found |= {job: result for job, result, _ in there.values()}
+                missing = [f"item {number}" for number in items if number not in there]
+                changed = [f"item {number}" for number in items.keys() & there if there[number][2] != items[number]]
+                broken += missing + changed
+        return broken + [f"result of {job}" for job, result in self._ledger.results.items() if found.get(job) != result]
+
+    async def _items(self, client: AsyncClient, flow: str) -> dict[int, tuple[str, bytes | None, bytes]]:
+        found: dict[int, tuple[str, bytes | None, bytes]] = {}
+        page = await client.get_flow_items(flow, limit=1_000)
+        for item in page.items:
+            result = item.result if item.state is ItemState.SUCCEEDED else None
+            found[item.number] = (item.job, result, item.payload)
+        return found
+
+    async def _answers(self, client: AsyncClient) -> None:
+        deadline = time.monotonic() + STUCK_AFTER_S
+        while True:
+            try:
+                await client.get_flows(limit=1)
+            except PinLaterError:
+                said = self._machine.what_the_server_said()
+                assert time.monotonic() < deadline, f"it does not serve again: {said}"
+                await asyncio.sleep(0.1)
+            else:
+                return
+
+    async def _all_end(self) -> None:
+        """Every flow comes to its end, and has no item more than the last lookup showed."""
+        async with self._client() as client:
+            for flow in self._ledger.flows:
+                await client.seal_stage(flow)
+            deadline = time.monotonic() + STUCK_AFTER_S
+            while (await client.get_flows(state=FlowState.RUNNING, limit=1)).flows:
+                assert time.monotonic() < deadline, "flows do not end"
+                await self._work(client)
+        assert (broken := await self._broken()) == [], f"{[str(each) for each in self.cuts]}: {broken[:5]}"
