@@ -192,7 +192,7 @@ GROUPS = [
         "",
         READY,
     ),
-    lua("count_ready", "sum = sum + rule(names[i], text)", "sum = sum + 1", SUM),
+    lua("count_ready", "texts and rule(name, texts[i]) or 1", "1", SUM),
     lua("claim_listed", "(free <= 0 or has_groups and lines_of(base).is_paused(extra, now))", "free <= 0", NAMED),
     lua("put_config", "if not above(version, deleted) then return end", "", DELETED),
     lua("put_config", "if #freed > 0 then", "if false then", PAUSED),

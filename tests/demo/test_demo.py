@@ -128,10 +128,11 @@ def test_ctrl_c_ends_it_and_its_processes(demo: list[str], tmp_path: Path) -> No
         assert process.stdout is not None
         while "Enqueued" not in process.stdout.readline():
             assert process.poll() is None
-        programs = " ".join(processes_of(tmp_path))
+        while "pinlater-worker" not in (programs := " ".join(processes_of(tmp_path))):  # it is still to begin
+            assert process.poll() is None
+            time.sleep(0.05)
         assert "demo.py" in programs
         assert "pinlater serve" in programs
-        assert "pinlater-worker" in programs
         process.send_signal(signal.SIGINT)
         rest = process.stdout.read()
     assert process.returncode == 130, rest

@@ -73,9 +73,10 @@ ELSEWHERE = {"pinlater api", "pinlater dashboard", "pinlater-worker", "pinlater-
     "pinlater import",
     "pinlater mcp",
     "pinlater shard move",
+    "pinlater-worker run-here",
 }
 """They go on until they are stopped, or ask an HTTP interface: tests/server/test_program_life.py has them; or they take
-stores by their addresses: tests/transfers has these.
+stores by their addresses: tests/transfers has these; or run a job: tests/workers/test_start_up_live.py has that.
 """
 
 

@@ -1131,6 +1131,8 @@ var _ thrift.TException = (*PinLaterException)(nil)
 // what is granted by network is granted to both addresses.
 //  - GatewayToken: Proves the gateway, beside the token of its caller.
 //  - CertificateNames: All names in the certificate of a gateway's caller; onBehalfOf has one of them.
+//  - SharesConnection: Callers share the connection by which this call comes, as those of a gateway do: no claim is bound to it. A
+// heartbeat or a checkpoint that says so leaves a bound claim to its time-out.
 type RequestContext struct {
   Source string `thrift:"source,1,required" db:"source" json:"source"`
   RequestId string `thrift:"requestId,2" db:"requestId" json:"requestId"`
@@ -1140,6 +1142,7 @@ type RequestContext struct {
   CallerAddress *string `thrift:"callerAddress,102" db:"callerAddress" json:"callerAddress,omitempty"`
   GatewayToken *string `thrift:"gatewayToken,103" db:"gatewayToken" json:"gatewayToken,omitempty"`
   CertificateNames []string `thrift:"certificateNames,104" db:"certificateNames" json:"certificateNames,omitempty"`
+  SharesConnection *bool `thrift:"sharesConnection,105" db:"sharesConnection" json:"sharesConnection,omitempty"`
 }
 
 func NewRequestContext() *RequestContext {
@@ -1188,6 +1191,13 @@ var RequestContext_CertificateNames_DEFAULT []string
 func (p *RequestContext) GetCertificateNames() []string {
   return p.CertificateNames
 }
+var RequestContext_SharesConnection_DEFAULT bool
+func (p *RequestContext) GetSharesConnection() bool {
+  if !p.IsSetSharesConnection() {
+    return RequestContext_SharesConnection_DEFAULT
+  }
+return *p.SharesConnection
+}
 func (p *RequestContext) IsSetRequestId() bool {
   return p.RequestId != RequestContext_RequestId_DEFAULT
 }
@@ -1210,6 +1220,10 @@ func (p *RequestContext) IsSetGatewayToken() bool {
 
 func (p *RequestContext) IsSetCertificateNames() bool {
   return p.CertificateNames != nil
+}
+
+func (p *RequestContext) IsSetSharesConnection() bool {
+  return p.SharesConnection != nil
 }
 
 func (p *RequestContext) Read(ctx context.Context, iprot thrift.TProtocol) error {
@@ -1290,6 +1304,16 @@ func (p *RequestContext) Read(ctx context.Context, iprot thrift.TProtocol) error
     case 104:
       if fieldTypeId == thrift.LIST {
         if err := p.ReadField104(ctx, iprot); err != nil {
+          return err
+        }
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    case 105:
+      if fieldTypeId == thrift.BOOL {
+        if err := p.ReadField105(ctx, iprot); err != nil {
           return err
         }
       } else {
@@ -1391,6 +1415,15 @@ var _elem2 string
   return nil
 }
 
+func (p *RequestContext)  ReadField105(ctx context.Context, iprot thrift.TProtocol) error {
+  if v, err := iprot.ReadBool(ctx); err != nil {
+  return thrift.PrependError("error reading field 105: ", err)
+} else {
+  p.SharesConnection = &v
+}
+  return nil
+}
+
 func (p *RequestContext) Write(ctx context.Context, oprot thrift.TProtocol) error {
   if err := oprot.WriteStructBegin(ctx, "RequestContext"); err != nil {
     return thrift.PrependError(fmt.Sprintf("%T write struct begin error: ", p), err) }
@@ -1402,6 +1435,7 @@ func (p *RequestContext) Write(ctx context.Context, oprot thrift.TProtocol) erro
     if err := p.writeField102(ctx, oprot); err != nil { return err }
     if err := p.writeField103(ctx, oprot); err != nil { return err }
     if err := p.writeField104(ctx, oprot); err != nil { return err }
+    if err := p.writeField105(ctx, oprot); err != nil { return err }
   }
   if err := oprot.WriteFieldStop(ctx); err != nil {
     return thrift.PrependError("write field stop error: ", err) }
@@ -1500,6 +1534,18 @@ func (p *RequestContext) writeField104(ctx context.Context, oprot thrift.TProtoc
   return err
 }
 
+func (p *RequestContext) writeField105(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if p.IsSetSharesConnection() {
+    if err := oprot.WriteFieldBegin(ctx, "sharesConnection", thrift.BOOL, 105); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field begin error 105:sharesConnection: ", p), err) }
+    if err := oprot.WriteBool(ctx, bool(*p.SharesConnection)); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T.sharesConnection (105) field write error: ", p), err) }
+    if err := oprot.WriteFieldEnd(ctx); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field end error 105:sharesConnection: ", p), err) }
+  }
+  return err
+}
+
 func (p *RequestContext) Equals(other *RequestContext) bool {
   if p == other {
     return true
@@ -1536,6 +1582,12 @@ func (p *RequestContext) Equals(other *RequestContext) bool {
   for i, _tgt := range p.CertificateNames {
     _src3 := other.CertificateNames[i]
     if _tgt != _src3 { return false }
+  }
+  if p.SharesConnection != other.SharesConnection {
+    if p.SharesConnection == nil || other.SharesConnection == nil {
+      return false
+    }
+    if (*p.SharesConnection) != (*other.SharesConnection) { return false }
   }
   return true
 }

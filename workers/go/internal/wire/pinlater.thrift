@@ -126,6 +126,11 @@ struct RequestContext {
   103: optional string gatewayToken,
   /** All names in the certificate of a gateway's caller; onBehalfOf has one of them. */
   104: optional list<string> certificateNames,
+  /**
+   * Callers share the connection by which this call comes, as those of a gateway do: no claim is bound to it. A
+   * heartbeat or a checkpoint that says so leaves a bound claim to its time-out.
+   */
+  105: optional bool sharesConnection,
 }
 
 struct PinLaterJob {
