@@ -13,26 +13,29 @@ import io
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import tarfile
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from configparser import ConfigParser
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from tests.packaging.artifact_kits import (
+    LEFT_OUT,
+    build_go_kit,
+    build_java_kit,
+    build_node_kit,
+    check_kit_tools,
+    try_the_kits,
+)
+from tests.packaging.release import ROOT, Release, ReleaseRefused, run, served, version_of_project
+
 FIRST_JOB = Path(__file__).parent / "first_job.py"
 EXTRAS = "all,manual"
 """Those of the image: every store and its bodies, and the documentation; nothing that is built with a compiler."""
 PYZ_PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 """Whose compiled parts pinlater.pyz carries, as far as there are wheels of them."""
-OURS = {"PYTHONPATH", "PYTHONHOME", "PIP_TARGET", "PIP_REQUIRE_VIRTUALENV"}
-"""Variables that would bring something of this machine into the environments that are tried."""
 
 
 PYZ_START = """import sys
@@ -52,16 +55,6 @@ def main():
 """Where pinlater.pyz begins: in words that an older interpreter reads too, since nothing refuses it before."""
 
 
-class ReleaseRefused(Exception):
-    """A release that cannot be made from this state of the project; the text says why."""
-
-
-def version_of_project() -> str:
-    setup = ConfigParser()
-    setup.read(ROOT / "setup.cfg")
-    return setup["metadata"]["version"]
-
-
 def reasons_against(version: str, changelog: str, uncommitted: str) -> Iterator[str]:
     """Why no release may be made: each in a sentence."""
     heading = re.search(r"^## (.*)$", changelog, re.MULTILINE)
@@ -70,49 +63,6 @@ def reasons_against(version: str, changelog: str, uncommitted: str) -> Iterator[
         yield f"CHANGELOG.md has to begin with '{version}, YYYY-MM-DD', the day of the release; it has {found}."
     if uncommitted:
         yield f"Not committed, so not in the release:\n{uncommitted}"
-
-
-def run(*command: str | Path, cwd: Path = ROOT, **variables: str) -> str:
-    """What the command printed; ends the release where it fails."""
-    words = list(map(str, command))
-    environment = {name: value for name, value in os.environ.items() if name not in OURS}
-    done = subprocess.run(words, cwd=cwd, env=environment | variables, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise ReleaseRefused(f"{' '.join(words)} failed:\n{done.stdout}{done.stderr}".rstrip())
-    return done.stdout
-
-
-@dataclass(frozen=True)
-class Release:
-    """One release on its way: its sources, and the folder that its files come into."""
-
-    version: str
-    source: Path
-    dist: Path
-    work: Path
-    epoch_s: int
-
-    @property
-    def wheel(self) -> Path:
-        return self.dist / f"pinlater-{self.version}-py3-none-any.whl"
-
-    @property
-    def wheels(self) -> Path:
-        return self.dist / "wheels"
-
-    def python(self, *arguments: str | Path) -> str:
-        return run(sys.executable, *arguments, cwd=self.work, SOURCE_DATE_EPOCH=str(self.epoch_s))
-
-    def pip(self, *arguments: str | Path) -> str:
-        return self.python("-m", "pip", "--disable-pip-version-check", *arguments)
-
-    def environment(self, name: str, requirement: str) -> Path:
-        """The Python of an empty environment with what is asked for, from the folder of wheels alone."""
-        folder = self.work / name
-        self.python("-m", "venv", "--without-pip", folder)
-        python = folder / "bin" / "python"
-        self.pip("--python", python, "install", "--quiet", "--no-index", "--find-links", self.wheels, requirement)
-        return python
 
 
 def build_packages(release: Release) -> None:
@@ -164,23 +114,8 @@ def try_the_client(release: Release) -> None:
 def try_the_server(release: Release) -> None:
     """A server starts and does a first job."""
     python = release.environment("server", "pinlater[server]")
-    with served(python.parent / "pinlater", release.work / "data") as address:
-        print(f"  {run(python, '-I', FIRST_JOB, address).strip()}")
-
-
-@contextmanager
-def served(program: Path, data: Path) -> Iterator[str]:
-    """`pinlater serve`, by its address."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    options = ["--port", str(port), "--data", str(data), "--http", "none", "--api", "none"]
-    with open(f"{data}.log", "w") as log:
-        server = subprocess.Popen([program, "serve", *options], stderr=log, stdin=subprocess.DEVNULL)
-    try:
-        yield f"127.0.0.1:{port}"
-    finally:
-        server.terminate()
-        server.wait(30)
+    with served(python.parent / "pinlater", release.work / "data") as addresses:
+        print(f"  {run(python, '-I', FIRST_JOB, addresses.thrift).strip()}")
 
 
 def build_pyz(release: Release) -> None:
@@ -241,7 +176,14 @@ def write_checksums(release: Release) -> None:
     (release.dist / "SHA256SUMS").write_text("".join(lines))
 
 
-STEPS: Sequence[tuple[str, Callable[[Release], None]]] = (
+Step = tuple[str, Callable[[Release], None]]
+KITS: Sequence[Step] = (
+    ("the package for Node", build_node_kit),
+    ("the module for Go", build_go_kit),
+    ("the jars for Java", build_java_kit),
+    ("each of these in an empty project, with a first job", try_the_kits),
+)
+STEPS: Sequence[Step] = (
     ("sdist and wheel", build_packages),
     ("the documentation", build_manual),
     ("the folder of wheels", collect_wheels),
@@ -250,15 +192,14 @@ STEPS: Sequence[tuple[str, Callable[[Release], None]]] = (
     ("pinlater.pyz", build_pyz),
     ("the chart", pack_chart),
     ("the SBOM", write_sbom),
-    ("checksums", write_checksums),
 )
 
 
-def make(source: Path, dist: Path, epoch_s: int) -> Release:
+def make(source: Path, dist: Path, epoch_s: int, *, with_kits: bool) -> Release:
     """All files of a release, in an empty folder `dist`."""
     with tempfile.TemporaryDirectory(prefix="pinlater-release-") as work:
         release = Release(version_of_project(), source, dist, Path(work), epoch_s)
-        for what, step in STEPS:
+        for what, step in [*STEPS, *(KITS if with_kits else ()), ("checksums", write_checksums)]:
             began_s = time.monotonic()
             print(f"{what} ...", flush=True)
             step(release)
@@ -284,8 +225,11 @@ def main() -> int:
     )
     parser.add_argument("--dist", type=Path, default=ROOT / "dist", help="the folder they come into (dist)")
     parser.add_argument("--trial", action="store_true", help="from the files as they are, committed or not")
+    parser.add_argument(LEFT_OUT, action="store_true", help="no files for Node, Go and Java, and none of their tools")
     options = parser.parse_args()
     try:
+        if not options.without_kits:
+            check_kit_tools()
         changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
         reasons = list(reasons_against(version_of_project(), changelog, run("git", "status", "--porcelain").rstrip()))
         if reasons and not options.trial:
@@ -298,7 +242,7 @@ def main() -> int:
             raise ReleaseRefused(f"{dist} is not empty: only the project's own dist/ is emptied for a release.")
         with tempfile.TemporaryDirectory(prefix="pinlater-source-") as source:
             sources_into(Path(source), committed=not options.trial)
-            make(Path(source), dist, int(run("git", "log", "-1", "--format=%ct")))
+            make(Path(source), dist, int(run("git", "log", "-1", "--format=%ct")), with_kits=not options.without_kits)
     except ReleaseRefused as refused:
         print(refused, file=sys.stderr)
         return 1

@@ -12,16 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.packaging.artifacts import (
-    PYZ_START,
-    Release,
-    pack_chart,
-    reasons_against,
-    sources_into,
-    version_of_project,
-    write_checksums,
-)
+from tests.packaging.artifacts import PYZ_START, pack_chart, reasons_against, sources_into, write_checksums
 from tests.packaging.conftest import ROOT
+from tests.packaging.release import Release, version_of_project
 
 
 @pytest.fixture

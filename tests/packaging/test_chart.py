@@ -15,7 +15,6 @@ import yaml
 from pinlater.config import load
 from pinlater.data_folder.password import hash_password
 from pinlater.metrics import FAMILIES
-from tests.packaging.artifacts import version_of_project
 from tests.packaging.chart import (
     CASES,
     CHART,
@@ -28,6 +27,7 @@ from tests.packaging.chart import (
     rendered,
 )
 from tests.packaging.conftest import ROOT
+from tests.packaging.release import version_of_project
 from tests.packaging.test_conf import SUFFIXES
 from tests.packaging.test_conf_workers import parsed
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import yaml
 
-from tests.packaging.artifacts import version_of_project
 from tests.packaging.conftest import ROOT
+from tests.packaging.release import version_of_project
 from tests.pythons import SMOKE, VERSIONS
 
 GITHUB = ROOT / ".github"
