@@ -29,6 +29,7 @@ CALLS = (
     "lookupJobs",
     "cancelJobs",
     "heartbeatJobs",
+    "getAccess",
 )
 """The methods that the kit calls."""
 

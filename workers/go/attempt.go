@@ -70,18 +70,29 @@ func (w *Worker) run(job *Job) {
 	job.mu.Unlock()
 	limit := time.AfterFunc(job.handler.TimeLimit, func() { job.stop(ErrTimeLimit, "") })
 	defer limit.Stop()
-	if w.Hooks.Begin != nil {
-		w.Hooks.Begin(job)
-	}
 	var value any
 	err := error(&panicked{value: "the handler ended its goroutine"})
 	defer func() {
 		if caught := recover(); caught != nil {
 			err = &panicked{caught, string(debug.Stack())}
 		}
-		w.ended(job.decide(value, err))
+		w.ended(job.decideSafely(value, err))
 	}()
+	if w.Hooks.Begin != nil {
+		w.Hooks.Begin(job)
+	}
 	value, err = job.handler.run(ctx, job)
+}
+
+// decideSafely is decide. An error or a result whose own methods panic, as those of a nil pointer do, fails the attempt
+// and not the process.
+func (j *Job) decideSafely(value any, err error) (made *result) {
+	defer func() {
+		if caught := recover(); caught != nil {
+			made = j.decide(nil, &panicked{caught, string(debug.Stack())})
+		}
+	}()
+	return j.decide(value, err)
 }
 
 // decide makes of what a handler returned what becomes of the job.

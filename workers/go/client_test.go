@@ -201,7 +201,7 @@ func TestTheConfigurationIsChecked(t *testing.T) {
 	}
 }
 
-func TestATokenFileIsReadAgainWhenItsTokenIsRefused(t *testing.T) {
+func TestATokenFileIsReadAgainWhenItsTokenIsRefusedAndAWorkerEndsWithoutOne(t *testing.T) {
 	folder := t.TempDir()
 	file, rules := filepath.Join(folder, "token"), filepath.Join(folder, "rules.toml")
 	for path, text := range map[string]string{rules: "[[rules]]\nwho = [\"token:nobody\"]\nroles = [\"viewer\"]\n", file: "plt_" + strings.Repeat("x", 43) + "\n"} {
@@ -217,5 +217,11 @@ func TestATokenFileIsReadAgainWhenItsTokenIsRefused(t *testing.T) {
 	server.command("token", "create", "web", "--role", "admin", "--output", file)
 	if err := client.CreateQueue(background(t), "a"); err != nil {
 		t.Fatal(err)
+	}
+	worker := pinlater.NewWorker(client, options("a"))
+	ended := running(t, worker)
+	server.command("token", "revoke", "web")
+	if err := receive(t, ended); !errors.Is(err, pinlater.ErrForbidden) {
+		t.Error(err)
 	}
 }

@@ -124,8 +124,34 @@ func (w *Worker) send(ctx context.Context, b *batch) {
 			return
 		}
 		b.repeated = true
+		if failures > 0 {
+			w.giveUp(b)
+		}
+		if len(b.results) == 0 {
+			return
+		}
 		w.logOnce("results", "results of jobs are not delivered, and are kept meanwhile: "+err.Error())
 		wait(ctx, time.Duration(float64(grown(firstPause, failures, lookAgain))*(0.5+randomFloat()/2)))
+	}
+}
+
+// giveUp leaves out the results whose claims have surely expired: those jobs run again, whatever a server would say. They
+// were sent twice at least, since an answer alone may have been lost.
+func (w *Worker) giveUp(b *batch) {
+	useless := &batch{queue: b.queue}
+	var kept []*result
+	for _, each := range b.results {
+		if w.hasExpired(each.job) {
+			useless.results = append(useless.results, each)
+		} else {
+			kept = append(kept, each)
+		}
+	}
+	if len(useless.results) > 0 {
+		w.client.log("no server took the results of %d jobs of queue %s while their claims held; they may run again",
+			len(useless.results), b.queue)
+		b.results = kept
+		w.end(useless)
 	}
 }
 

@@ -1,6 +1,7 @@
 package pinlater
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -130,5 +131,15 @@ func TestWhatMayBeSentAgain(t *testing.T) {
 	}
 	if !errors.Is(&Error{Reason: "QUEUE_NOT_FOUND", Message: "a"}, ErrQueueNotFound) || errors.Is(ErrDuplicate, ErrQueueNotFound) {
 		t.Error("errors are compared by their reasons")
+	}
+}
+
+func TestAFailureOfAnUnknownJobIsSentUntilItIsAnswered(t *testing.T) {
+	failed := &result{job: &Job{Queue: "a", Descriptor: "a:s1:p1:1"}, outcome: OutcomeFailed, permanent: true}
+	sent := &batch{queue: "a", requeue: true, results: []*result{failed, handBack(&Job{Queue: "a"})}}
+	// nobody is asked, as what becomes of both is decided
+	ended, err := (&Worker{}).decideUnknown(context.Background(), sent)
+	if err != nil || len(ended.results) != 1 || ended.results[0] != failed {
+		t.Error(ended, err)
 	}
 }

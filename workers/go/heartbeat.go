@@ -15,6 +15,8 @@ const (
 	longestInterval = 10 * time.Second
 	longestRetry    = time.Second
 	longestFirst    = time.Second
+	longestMargin   = 2 * time.Second
+	expiryTolerance = 5 * time.Second
 	longestTimeout  = 5 * time.Second
 	shortestTimeout = 500 * time.Millisecond
 	keepTimeout     = 2 * time.Second
@@ -54,6 +56,7 @@ func (w *Worker) beat(ctx context.Context) {
 		w.mu.Unlock()
 		isReport := !now.Before(reportAt) || state != last
 		last = state
+		w.loseOverdue(now)
 		due := w.dueClaims(now)
 		if len(due) > 0 || isReport {
 			reported := w.beatClaims(ctx, due, isReport)
@@ -197,6 +200,7 @@ func (w *Worker) beatPart(ctx context.Context, queue string, jobs []*Job) {
 		}
 		request.Heartbeats = append(request.Heartbeats, made)
 	}
+	began := time.Now()
 	how := calling{timeout: w.beatTimeout(), repeat: true}
 	answer, err := ask(ctx, w.beats, how, (*wire.PinLaterClient).HeartbeatJobs, request)
 	again := time.Now().Add(atMost(w.interval()/4, longestRetry))
@@ -206,9 +210,12 @@ func (w *Worker) beatPart(ctx context.Context, queue string, jobs []*Job) {
 			outcome = answer.Outcomes[i]
 		}
 		switch outcome {
+		case wire.HeartbeatOutcome_OK:
+			w.held(job, began)
 		case wire.HeartbeatOutcome_LOST:
 			w.lost(job)
 		case wire.HeartbeatOutcome_CANCEL:
+			w.held(job, began)
 			w.cancelled(job, answer.CancelledBy[job.Descriptor])
 		case wire.HeartbeatOutcome_UNREACHABLE:
 			made := request.Heartbeats[i]
@@ -218,6 +225,37 @@ func (w *Worker) beatPart(ctx context.Context, queue string, jobs []*Job) {
 			w.mu.Unlock()
 		}
 	}
+}
+
+// held: the claim was renewed by a call that began then.
+func (w *Worker) held(job *Job, at time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if at.After(job.goodAt) {
+		job.goodAt = at
+	}
+}
+
+// loseOverdue tells jobs whose claims no server has renewed for so long that they may have expired.
+func (w *Worker) loseOverdue(now time.Time) {
+	var overdue []*Job
+	w.mu.Lock()
+	for job := range w.claims {
+		if now.Sub(job.goodAt) > w.Lease-atMost(w.Lease/8, longestMargin) {
+			overdue = append(overdue, job)
+		}
+	}
+	w.mu.Unlock()
+	for _, job := range overdue {
+		w.lost(job)
+	}
+}
+
+// hasExpired tells whether a claim has surely ended at the servers, whose clocks may be a little behind.
+func (w *Worker) hasExpired(job *Job) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return time.Since(job.goodAt) > w.Lease+expiryTolerance
 }
 
 // lost: of a job that has ended here nothing is lost yet; its result is sent until a server answers.

@@ -74,6 +74,7 @@ type Job struct {
 	// Of the worker, under its lock.
 	began   time.Time
 	arrived time.Time
+	goodAt  time.Time // a server surely had the claim
 	beatAt  time.Time
 	saidAt  time.Time
 	isDone  bool

@@ -16,6 +16,8 @@ const (
 	// How often it is seen whether queues that are paused, or not there, have changed.
 	lookAgain    = 2 * time.Second
 	shortestHold = 20 * time.Millisecond
+	// Between the two refusals of a token that end a worker. Servers hold back answers to wrong tokens.
+	refusedPause, refusedTimeout = 2 * time.Second, time.Minute
 	// No more jobs are taken while so many results wait for a server.
 	leastUnacked, unackedPerSlot = 10_000, 20
 )
@@ -136,7 +138,7 @@ func (w *Worker) claimed(answer *wire.DequeueFromQueuesResponse, request *wire.D
 	defer w.mu.Unlock()
 	for descriptor, body := range answer.Jobs {
 		job := w.newJob(descriptor, body, answer.JobMetadata[descriptor])
-		job.arrived, job.beatAt = now, now.Add(w.firstBeat())
+		job.arrived, job.goodAt, job.beatAt = now, now, now.Add(w.firstBeat())
 		w.claims[job] = true
 		w.prefetch.took(job)
 		jobs = append(jobs, job)
@@ -185,7 +187,13 @@ func (w *Worker) pollFailed(ctx context.Context, err error, failures int) {
 	hold := time.Duration(float64(grown(firstPause, failures-1, lookAgain)) * (0.5 + randomFloat()/2))
 	if errors.As(err, &refused) {
 		switch {
-		case refused.Reason == ErrForbidden.Reason || refused.Reason == ErrQueueNotFound.Reason:
+		case refused.Reason == ErrForbidden.Reason:
+			hold = lookAgain
+			if unknown := w.tokenRefused(ctx); unknown != nil {
+				w.fail(fmt.Errorf("pinlater: the worker ends, as the servers do not know its token: %w", unknown))
+				return
+			}
+		case refused.Reason == ErrQueueNotFound.Reason:
 			hold = lookAgain
 		case refused.RetryAfter > 0:
 			hold = refused.RetryAfter
@@ -196,6 +204,25 @@ func (w *Worker) pollFailed(ctx context.Context, err error, failures int) {
 	}
 	w.logOnce("servers", fmt.Sprintf("no jobs come, and the worker keeps trying: %v", err))
 	w.hold(ctx, hold)
+}
+
+// tokenRefused is why the servers do not know the token, which its file has had time to change meanwhile; nil: they know
+// it, and rules that forbid something may change, or they do not say.
+func (w *Worker) tokenRefused(ctx context.Context) error {
+	var err error
+	for tries := 0; tries < 2; tries++ {
+		if tries > 0 {
+			wait(ctx, refusedPause)
+		}
+		how := calling{timeout: refusedTimeout, repeat: true}
+		_, err = ask(ctx, w.acks, how, func(to *wire.PinLaterClient, ctx context.Context, caller *wire.RequestContext, _ any) (*wire.AccessView, error) {
+			return to.GetAccess(ctx, caller)
+		}, nil)
+		if !errors.Is(err, ErrForbidden) {
+			return nil
+		}
+	}
+	return err
 }
 
 // hold waits: not for long, as a pause can end at any time.

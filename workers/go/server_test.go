@@ -184,9 +184,7 @@ func prepare(t testing.TB) (*pinlater.Client, string) {
 func newQueue(t testing.TB, client *pinlater.Client) string {
 	t.Helper()
 	queue := fmt.Sprintf("go_%d", shared.queues.Add(1))
-	if err := client.CreateQueue(background(t), queue); err != nil {
-		t.Fatal(err)
-	}
+	until(t, "the server creates a queue", func() bool { return client.CreateQueue(background(t), queue) == nil })
 	return queue
 }
 

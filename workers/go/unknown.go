@@ -28,9 +28,9 @@ var unknownLine = regexp.MustCompile(
 
 var pidOfProcess = os.Getpid()
 
-// decideUnknown says what becomes of the jobs of the batch that nobody here can run. It gives those that are failed.
+// decideUnknown says what becomes of the jobs of the batch that nobody here can run. It gives those that are failed, also
+// by an earlier call: their acks may not have arrived.
 func (w *Worker) decideUnknown(ctx context.Context, b *batch) (*batch, error) {
-	ended := &batch{queue: b.queue, repeated: true}
 	request := wire.NewPinLaterLookupJobRequest()
 	request.JobDescriptors = []string{}
 	for _, each := range b.results {
@@ -38,15 +38,15 @@ func (w *Worker) decideUnknown(ctx context.Context, b *batch) (*batch, error) {
 			request.JobDescriptors = append(request.JobDescriptors, each.job.Descriptor)
 		}
 	}
-	if len(request.JobDescriptors) == 0 {
-		return ended, nil
+	var found map[string]*wire.PinLaterJobInfo
+	if len(request.JobDescriptors) > 0 {
+		var err error
+		how := calling{timeout: ackTimeout, repeat: true}
+		if found, err = ask(ctx, w.acks, how, (*wire.PinLaterClient).LookupJobs, request); err != nil {
+			return nil, err
+		}
 	}
-	how := calling{timeout: ackTimeout, repeat: true}
-	found, err := ask(ctx, w.acks, how, (*wire.PinLaterClient).LookupJobs, request)
-	if err != nil {
-		return nil, err
-	}
-	now := time.Now().UnixMilli()
+	ended, now := &batch{queue: b.queue, repeated: true}, time.Now().UnixMilli()
 	for _, each := range b.results {
 		if each.isUnknown {
 			status := ""
@@ -54,9 +54,10 @@ func (w *Worker) decideUnknown(ctx context.Context, b *batch) (*batch, error) {
 				status = info.CustomStatus
 			}
 			w.decideOne(each, status, now)
-			if each.isUnknown = false; !each.requeue {
-				ended.results = append(ended.results, each)
-			}
+			each.isUnknown = false
+		}
+		if !each.requeue {
+			ended.results = append(ended.results, each)
 		}
 	}
 	return ended, nil

@@ -103,6 +103,7 @@ type Worker struct {
 	atHand    []*Job
 	results   []*result
 	unacked   int
+	failure   error // of a worker that ends by itself
 	isQuiet   bool
 	isLeaving bool
 	command   int64
@@ -197,6 +198,17 @@ func (w *Worker) Stop() {
 	}
 }
 
+// fail ends the worker as Stop does, and is what Run returns.
+func (w *Worker) fail(why error) {
+	w.mu.Lock()
+	w.failure = why
+	w.mu.Unlock()
+	w.client.log("%v", why)
+	if !w.isStopping() {
+		w.Stop()
+	}
+}
+
 // RunUntilSignal is Run, and Stop at each SIGTERM and SIGINT.
 func (w *Worker) RunUntilSignal(ctx context.Context) error {
 	signals := make(chan os.Signal, 2)
@@ -219,7 +231,7 @@ func (w *Worker) RunUntilSignal(ctx context.Context) error {
 
 // Run takes and runs jobs until Stop is called, the context ends (which is as one Stop), or an operator stops the
 // worker. It returns when the results are delivered, and jobs that did not end in time are handed back. The error tells
-// of results that no server took: those jobs run again. Once.
+// of results that no server took: those jobs run again; or that the servers do not know its token any more. Once.
 //
 // Jobs have the values of the context; their own contexts do not end with it.
 func (w *Worker) Run(ctx context.Context) error {
@@ -260,6 +272,11 @@ func (w *Worker) Run(ctx context.Context) error {
 	last, cancel := context.WithTimeout(context.Background(), lastReport)
 	defer cancel()
 	w.report(last, true)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.failure != nil {
+		return w.failure
+	}
 	if left > 0 {
 		return fmt.Errorf("pinlater: the worker ends with %d results that no server took; those jobs run again", left)
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -398,4 +399,48 @@ func TestAWorkerWhoseSlotsAreTakenLeavesTheServerAlone(t *testing.T) {
 	}
 	close(let)
 	waitFor(t, client, third)
+}
+
+// broken is an error that cannot be asked for its text while it is nil.
+type broken struct{ text string }
+
+func (b *broken) Error() string { return b.text }
+
+// unwritable cannot be made JSON.
+type unwritable struct{}
+
+func (unwritable) MarshalJSON() ([]byte, error) { panic("no JSON of this") }
+
+func TestWhatCannotBeReportedFailsTheAttemptAlone(t *testing.T) {
+	client, queue := prepare(t)
+	worker := pinlater.NewWorker(client, options(queue))
+	once := pinlater.HandlerOptions{Attempts: 1, KeepResult: true}
+	worker.Handle("error", func(context.Context, *pinlater.Job) (any, error) { return nil, (*broken)(nil) }, once)
+	worker.Handle("result", func(context.Context, *pinlater.Job) (any, error) { return unwritable{}, nil }, once)
+	worker.Handle("panic", func(context.Context, *pinlater.Job) (any, error) { panic((*broken)(nil)) }, once)
+	worker.Handle("exit", func(context.Context, *pinlater.Job) (any, error) { runtime.Goexit(); return nil, nil }, once)
+	running(t, worker)
+	for _, name := range []string{"error", "result", "panic", "exit"} {
+		info := waitFor(t, client, enqueue(t, client, queue, pinlater.JobSpec{Name: name}))
+		if info.State != pinlater.Failed || !strings.Contains(info.Status, "attempt 1 of 11: panic") {
+			t.Error(name, info)
+		}
+	}
+}
+
+func TestAResultForAQueueThatIsDeletedKeepsNoWorkerFromItsEnd(t *testing.T) {
+	client, _ := prepare(t)
+	queue := newQueue(t, client)
+	begun, end := make(chan struct{}), make(chan struct{})
+	worker := pinlater.NewWorker(client, options(queue))
+	worker.Handle("hold", func(context.Context, *pinlater.Job) (any, error) { close(begun); <-end; return nil, nil })
+	ended := running(t, worker)
+	enqueue(t, client, queue, pinlater.JobSpec{Name: "hold"})
+	receive(t, begun)
+	shared.server.command("queue", "delete", queue, "--yes")
+	close(end)
+	worker.Stop()
+	if err := receive(t, ended); err != nil {
+		t.Error(err)
+	}
 }

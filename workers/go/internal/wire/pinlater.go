@@ -12574,6 +12574,883 @@ func (p *HeartbeatJobsResponse) String() string {
   return fmt.Sprintf("HeartbeatJobsResponse(%+v)", *p)
 }
 
+// Attributes:
+//  - Actions: enqueue, consume, read, operate, admin, gateway
+//  - Queues: Patterns, in which * stands for any characters.
+//  - Bodies
+//  - Groups: Patterns of the groups that jobs may get, "" for jobs without one. Absent: all.
+type AccessGrant struct {
+  Actions []string `thrift:"actions,1,required" db:"actions" json:"actions"`
+  Queues []string `thrift:"queues,2,required" db:"queues" json:"queues"`
+  Bodies bool `thrift:"bodies,3" db:"bodies" json:"bodies"`
+  Groups []string `thrift:"groups,4" db:"groups" json:"groups,omitempty"`
+}
+
+func NewAccessGrant() *AccessGrant {
+  return &AccessGrant{
+Bodies: true,
+}
+}
+
+
+func (p *AccessGrant) GetActions() []string {
+  return p.Actions
+}
+
+func (p *AccessGrant) GetQueues() []string {
+  return p.Queues
+}
+var AccessGrant_Bodies_DEFAULT bool = true
+
+func (p *AccessGrant) GetBodies() bool {
+  return p.Bodies
+}
+var AccessGrant_Groups_DEFAULT []string
+
+func (p *AccessGrant) GetGroups() []string {
+  return p.Groups
+}
+func (p *AccessGrant) IsSetBodies() bool {
+  return p.Bodies != AccessGrant_Bodies_DEFAULT
+}
+
+func (p *AccessGrant) IsSetGroups() bool {
+  return p.Groups != nil
+}
+
+func (p *AccessGrant) Read(ctx context.Context, iprot thrift.TProtocol) error {
+  if _, err := iprot.ReadStructBegin(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T read error: ", p), err)
+  }
+
+  var issetActions bool = false;
+  var issetQueues bool = false;
+
+  for {
+    _, fieldTypeId, fieldId, err := iprot.ReadFieldBegin(ctx)
+    if err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T field %d read error: ", p, fieldId), err)
+    }
+    if fieldTypeId == thrift.STOP { break; }
+    switch fieldId {
+    case 1:
+      if fieldTypeId == thrift.LIST {
+        if err := p.ReadField1(ctx, iprot); err != nil {
+          return err
+        }
+        issetActions = true
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    case 2:
+      if fieldTypeId == thrift.LIST {
+        if err := p.ReadField2(ctx, iprot); err != nil {
+          return err
+        }
+        issetQueues = true
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    case 3:
+      if fieldTypeId == thrift.BOOL {
+        if err := p.ReadField3(ctx, iprot); err != nil {
+          return err
+        }
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    case 4:
+      if fieldTypeId == thrift.LIST {
+        if err := p.ReadField4(ctx, iprot); err != nil {
+          return err
+        }
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    default:
+      if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+        return err
+      }
+    }
+    if err := iprot.ReadFieldEnd(ctx); err != nil {
+      return err
+    }
+  }
+  if err := iprot.ReadStructEnd(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T read struct end error: ", p), err)
+  }
+  if !issetActions{
+    return thrift.NewTProtocolExceptionWithType(thrift.INVALID_DATA, fmt.Errorf("Required field Actions is not set"));
+  }
+  if !issetQueues{
+    return thrift.NewTProtocolExceptionWithType(thrift.INVALID_DATA, fmt.Errorf("Required field Queues is not set"));
+  }
+  return nil
+}
+
+func (p *AccessGrant)  ReadField1(ctx context.Context, iprot thrift.TProtocol) error {
+  _, size, err := iprot.ReadListBegin(ctx)
+  if err != nil {
+    return thrift.PrependError("error reading list begin: ", err)
+  }
+  tSlice := make([]string, 0, size)
+  p.Actions =  tSlice
+  for i := 0; i < size; i ++ {
+var _elem78 string
+    if v, err := iprot.ReadString(ctx); err != nil {
+    return thrift.PrependError("error reading field 0: ", err)
+} else {
+    _elem78 = v
+}
+    p.Actions = append(p.Actions, _elem78)
+  }
+  if err := iprot.ReadListEnd(ctx); err != nil {
+    return thrift.PrependError("error reading list end: ", err)
+  }
+  return nil
+}
+
+func (p *AccessGrant)  ReadField2(ctx context.Context, iprot thrift.TProtocol) error {
+  _, size, err := iprot.ReadListBegin(ctx)
+  if err != nil {
+    return thrift.PrependError("error reading list begin: ", err)
+  }
+  tSlice := make([]string, 0, size)
+  p.Queues =  tSlice
+  for i := 0; i < size; i ++ {
+var _elem79 string
+    if v, err := iprot.ReadString(ctx); err != nil {
+    return thrift.PrependError("error reading field 0: ", err)
+} else {
+    _elem79 = v
+}
+    p.Queues = append(p.Queues, _elem79)
+  }
+  if err := iprot.ReadListEnd(ctx); err != nil {
+    return thrift.PrependError("error reading list end: ", err)
+  }
+  return nil
+}
+
+func (p *AccessGrant)  ReadField3(ctx context.Context, iprot thrift.TProtocol) error {
+  if v, err := iprot.ReadBool(ctx); err != nil {
+  return thrift.PrependError("error reading field 3: ", err)
+} else {
+  p.Bodies = v
+}
+  return nil
+}
+
+func (p *AccessGrant)  ReadField4(ctx context.Context, iprot thrift.TProtocol) error {
+  _, size, err := iprot.ReadListBegin(ctx)
+  if err != nil {
+    return thrift.PrependError("error reading list begin: ", err)
+  }
+  tSlice := make([]string, 0, size)
+  p.Groups =  tSlice
+  for i := 0; i < size; i ++ {
+var _elem80 string
+    if v, err := iprot.ReadString(ctx); err != nil {
+    return thrift.PrependError("error reading field 0: ", err)
+} else {
+    _elem80 = v
+}
+    p.Groups = append(p.Groups, _elem80)
+  }
+  if err := iprot.ReadListEnd(ctx); err != nil {
+    return thrift.PrependError("error reading list end: ", err)
+  }
+  return nil
+}
+
+func (p *AccessGrant) Write(ctx context.Context, oprot thrift.TProtocol) error {
+  if err := oprot.WriteStructBegin(ctx, "AccessGrant"); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write struct begin error: ", p), err) }
+  if p != nil {
+    if err := p.writeField1(ctx, oprot); err != nil { return err }
+    if err := p.writeField2(ctx, oprot); err != nil { return err }
+    if err := p.writeField3(ctx, oprot); err != nil { return err }
+    if err := p.writeField4(ctx, oprot); err != nil { return err }
+  }
+  if err := oprot.WriteFieldStop(ctx); err != nil {
+    return thrift.PrependError("write field stop error: ", err) }
+  if err := oprot.WriteStructEnd(ctx); err != nil {
+    return thrift.PrependError("write struct stop error: ", err) }
+  return nil
+}
+
+func (p *AccessGrant) writeField1(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if err := oprot.WriteFieldBegin(ctx, "actions", thrift.LIST, 1); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write field begin error 1:actions: ", p), err) }
+  if err := oprot.WriteListBegin(ctx, thrift.STRING, len(p.Actions)); err != nil {
+    return thrift.PrependError("error writing list begin: ", err)
+  }
+  for _, v := range p.Actions {
+    if err := oprot.WriteString(ctx, string(v)); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T. (0) field write error: ", p), err) }
+  }
+  if err := oprot.WriteListEnd(ctx); err != nil {
+    return thrift.PrependError("error writing list end: ", err)
+  }
+  if err := oprot.WriteFieldEnd(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write field end error 1:actions: ", p), err) }
+  return err
+}
+
+func (p *AccessGrant) writeField2(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if err := oprot.WriteFieldBegin(ctx, "queues", thrift.LIST, 2); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write field begin error 2:queues: ", p), err) }
+  if err := oprot.WriteListBegin(ctx, thrift.STRING, len(p.Queues)); err != nil {
+    return thrift.PrependError("error writing list begin: ", err)
+  }
+  for _, v := range p.Queues {
+    if err := oprot.WriteString(ctx, string(v)); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T. (0) field write error: ", p), err) }
+  }
+  if err := oprot.WriteListEnd(ctx); err != nil {
+    return thrift.PrependError("error writing list end: ", err)
+  }
+  if err := oprot.WriteFieldEnd(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write field end error 2:queues: ", p), err) }
+  return err
+}
+
+func (p *AccessGrant) writeField3(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if p.IsSetBodies() {
+    if err := oprot.WriteFieldBegin(ctx, "bodies", thrift.BOOL, 3); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field begin error 3:bodies: ", p), err) }
+    if err := oprot.WriteBool(ctx, bool(p.Bodies)); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T.bodies (3) field write error: ", p), err) }
+    if err := oprot.WriteFieldEnd(ctx); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field end error 3:bodies: ", p), err) }
+  }
+  return err
+}
+
+func (p *AccessGrant) writeField4(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if p.IsSetGroups() {
+    if err := oprot.WriteFieldBegin(ctx, "groups", thrift.LIST, 4); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field begin error 4:groups: ", p), err) }
+    if err := oprot.WriteListBegin(ctx, thrift.STRING, len(p.Groups)); err != nil {
+      return thrift.PrependError("error writing list begin: ", err)
+    }
+    for _, v := range p.Groups {
+      if err := oprot.WriteString(ctx, string(v)); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T. (0) field write error: ", p), err) }
+    }
+    if err := oprot.WriteListEnd(ctx); err != nil {
+      return thrift.PrependError("error writing list end: ", err)
+    }
+    if err := oprot.WriteFieldEnd(ctx); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field end error 4:groups: ", p), err) }
+  }
+  return err
+}
+
+func (p *AccessGrant) Equals(other *AccessGrant) bool {
+  if p == other {
+    return true
+  } else if p == nil || other == nil {
+    return false
+  }
+  if len(p.Actions) != len(other.Actions) { return false }
+  for i, _tgt := range p.Actions {
+    _src81 := other.Actions[i]
+    if _tgt != _src81 { return false }
+  }
+  if len(p.Queues) != len(other.Queues) { return false }
+  for i, _tgt := range p.Queues {
+    _src82 := other.Queues[i]
+    if _tgt != _src82 { return false }
+  }
+  if p.Bodies != other.Bodies { return false }
+  if len(p.Groups) != len(other.Groups) { return false }
+  for i, _tgt := range p.Groups {
+    _src83 := other.Groups[i]
+    if _tgt != _src83 { return false }
+  }
+  return true
+}
+
+func (p *AccessGrant) String() string {
+  if p == nil {
+    return "<nil>"
+  }
+  return fmt.Sprintf("AccessGrant(%+v)", *p)
+}
+
+// How many of a kind an identity has made that are there.
+// 
+// Attributes:
+//  - Kind: flows, flow-items, queues, schedules, tokens
+//  - Used: Absent: it is not known now.
+//  - Limit: 0: any number.
+type StoredCount struct {
+  Kind string `thrift:"kind,1,required" db:"kind" json:"kind"`
+  Used *int64 `thrift:"used,2" db:"used" json:"used,omitempty"`
+  Limit int64 `thrift:"limit,3,required" db:"limit" json:"limit"`
+}
+
+func NewStoredCount() *StoredCount {
+  return &StoredCount{}
+}
+
+
+func (p *StoredCount) GetKind() string {
+  return p.Kind
+}
+var StoredCount_Used_DEFAULT int64
+func (p *StoredCount) GetUsed() int64 {
+  if !p.IsSetUsed() {
+    return StoredCount_Used_DEFAULT
+  }
+return *p.Used
+}
+
+func (p *StoredCount) GetLimit() int64 {
+  return p.Limit
+}
+func (p *StoredCount) IsSetUsed() bool {
+  return p.Used != nil
+}
+
+func (p *StoredCount) Read(ctx context.Context, iprot thrift.TProtocol) error {
+  if _, err := iprot.ReadStructBegin(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T read error: ", p), err)
+  }
+
+  var issetKind bool = false;
+  var issetLimit bool = false;
+
+  for {
+    _, fieldTypeId, fieldId, err := iprot.ReadFieldBegin(ctx)
+    if err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T field %d read error: ", p, fieldId), err)
+    }
+    if fieldTypeId == thrift.STOP { break; }
+    switch fieldId {
+    case 1:
+      if fieldTypeId == thrift.STRING {
+        if err := p.ReadField1(ctx, iprot); err != nil {
+          return err
+        }
+        issetKind = true
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    case 2:
+      if fieldTypeId == thrift.I64 {
+        if err := p.ReadField2(ctx, iprot); err != nil {
+          return err
+        }
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    case 3:
+      if fieldTypeId == thrift.I64 {
+        if err := p.ReadField3(ctx, iprot); err != nil {
+          return err
+        }
+        issetLimit = true
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    default:
+      if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+        return err
+      }
+    }
+    if err := iprot.ReadFieldEnd(ctx); err != nil {
+      return err
+    }
+  }
+  if err := iprot.ReadStructEnd(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T read struct end error: ", p), err)
+  }
+  if !issetKind{
+    return thrift.NewTProtocolExceptionWithType(thrift.INVALID_DATA, fmt.Errorf("Required field Kind is not set"));
+  }
+  if !issetLimit{
+    return thrift.NewTProtocolExceptionWithType(thrift.INVALID_DATA, fmt.Errorf("Required field Limit is not set"));
+  }
+  return nil
+}
+
+func (p *StoredCount)  ReadField1(ctx context.Context, iprot thrift.TProtocol) error {
+  if v, err := iprot.ReadString(ctx); err != nil {
+  return thrift.PrependError("error reading field 1: ", err)
+} else {
+  p.Kind = v
+}
+  return nil
+}
+
+func (p *StoredCount)  ReadField2(ctx context.Context, iprot thrift.TProtocol) error {
+  if v, err := iprot.ReadI64(ctx); err != nil {
+  return thrift.PrependError("error reading field 2: ", err)
+} else {
+  p.Used = &v
+}
+  return nil
+}
+
+func (p *StoredCount)  ReadField3(ctx context.Context, iprot thrift.TProtocol) error {
+  if v, err := iprot.ReadI64(ctx); err != nil {
+  return thrift.PrependError("error reading field 3: ", err)
+} else {
+  p.Limit = v
+}
+  return nil
+}
+
+func (p *StoredCount) Write(ctx context.Context, oprot thrift.TProtocol) error {
+  if err := oprot.WriteStructBegin(ctx, "StoredCount"); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write struct begin error: ", p), err) }
+  if p != nil {
+    if err := p.writeField1(ctx, oprot); err != nil { return err }
+    if err := p.writeField2(ctx, oprot); err != nil { return err }
+    if err := p.writeField3(ctx, oprot); err != nil { return err }
+  }
+  if err := oprot.WriteFieldStop(ctx); err != nil {
+    return thrift.PrependError("write field stop error: ", err) }
+  if err := oprot.WriteStructEnd(ctx); err != nil {
+    return thrift.PrependError("write struct stop error: ", err) }
+  return nil
+}
+
+func (p *StoredCount) writeField1(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if err := oprot.WriteFieldBegin(ctx, "kind", thrift.STRING, 1); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write field begin error 1:kind: ", p), err) }
+  if err := oprot.WriteString(ctx, string(p.Kind)); err != nil {
+  return thrift.PrependError(fmt.Sprintf("%T.kind (1) field write error: ", p), err) }
+  if err := oprot.WriteFieldEnd(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write field end error 1:kind: ", p), err) }
+  return err
+}
+
+func (p *StoredCount) writeField2(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if p.IsSetUsed() {
+    if err := oprot.WriteFieldBegin(ctx, "used", thrift.I64, 2); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field begin error 2:used: ", p), err) }
+    if err := oprot.WriteI64(ctx, int64(*p.Used)); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T.used (2) field write error: ", p), err) }
+    if err := oprot.WriteFieldEnd(ctx); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field end error 2:used: ", p), err) }
+  }
+  return err
+}
+
+func (p *StoredCount) writeField3(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if err := oprot.WriteFieldBegin(ctx, "limit", thrift.I64, 3); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write field begin error 3:limit: ", p), err) }
+  if err := oprot.WriteI64(ctx, int64(p.Limit)); err != nil {
+  return thrift.PrependError(fmt.Sprintf("%T.limit (3) field write error: ", p), err) }
+  if err := oprot.WriteFieldEnd(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write field end error 3:limit: ", p), err) }
+  return err
+}
+
+func (p *StoredCount) Equals(other *StoredCount) bool {
+  if p == other {
+    return true
+  } else if p == nil || other == nil {
+    return false
+  }
+  if p.Kind != other.Kind { return false }
+  if p.Used != other.Used {
+    if p.Used == nil || other.Used == nil {
+      return false
+    }
+    if (*p.Used) != (*other.Used) { return false }
+  }
+  if p.Limit != other.Limit { return false }
+  return true
+}
+
+func (p *StoredCount) String() string {
+  if p == nil {
+    return "<nil>"
+  }
+  return fmt.Sprintf("StoredCount(%+v)", *p)
+}
+
+// Who a caller is, and what it may.
+// 
+// Attributes:
+//  - Identity
+//  - Roles
+//  - Grants
+//  - HasRules: False: no rules are in force, so everybody may do all that needs no admin password.
+//  - Stored: What it has made of each kind; absent where that is not counted.
+type AccessView struct {
+  Identity string `thrift:"identity,1,required" db:"identity" json:"identity"`
+  Roles []string `thrift:"roles,2,required" db:"roles" json:"roles"`
+  Grants []*AccessGrant `thrift:"grants,3,required" db:"grants" json:"grants"`
+  HasRules *bool `thrift:"hasRules,4" db:"hasRules" json:"hasRules,omitempty"`
+  // unused fields # 5 to 99
+  Stored []*StoredCount `thrift:"stored,100" db:"stored" json:"stored,omitempty"`
+}
+
+func NewAccessView() *AccessView {
+  return &AccessView{}
+}
+
+
+func (p *AccessView) GetIdentity() string {
+  return p.Identity
+}
+
+func (p *AccessView) GetRoles() []string {
+  return p.Roles
+}
+
+func (p *AccessView) GetGrants() []*AccessGrant {
+  return p.Grants
+}
+var AccessView_HasRules_DEFAULT bool
+func (p *AccessView) GetHasRules() bool {
+  if !p.IsSetHasRules() {
+    return AccessView_HasRules_DEFAULT
+  }
+return *p.HasRules
+}
+var AccessView_Stored_DEFAULT []*StoredCount
+
+func (p *AccessView) GetStored() []*StoredCount {
+  return p.Stored
+}
+func (p *AccessView) IsSetHasRules() bool {
+  return p.HasRules != nil
+}
+
+func (p *AccessView) IsSetStored() bool {
+  return p.Stored != nil
+}
+
+func (p *AccessView) Read(ctx context.Context, iprot thrift.TProtocol) error {
+  if _, err := iprot.ReadStructBegin(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T read error: ", p), err)
+  }
+
+  var issetIdentity bool = false;
+  var issetRoles bool = false;
+  var issetGrants bool = false;
+
+  for {
+    _, fieldTypeId, fieldId, err := iprot.ReadFieldBegin(ctx)
+    if err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T field %d read error: ", p, fieldId), err)
+    }
+    if fieldTypeId == thrift.STOP { break; }
+    switch fieldId {
+    case 1:
+      if fieldTypeId == thrift.STRING {
+        if err := p.ReadField1(ctx, iprot); err != nil {
+          return err
+        }
+        issetIdentity = true
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    case 2:
+      if fieldTypeId == thrift.LIST {
+        if err := p.ReadField2(ctx, iprot); err != nil {
+          return err
+        }
+        issetRoles = true
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    case 3:
+      if fieldTypeId == thrift.LIST {
+        if err := p.ReadField3(ctx, iprot); err != nil {
+          return err
+        }
+        issetGrants = true
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    case 4:
+      if fieldTypeId == thrift.BOOL {
+        if err := p.ReadField4(ctx, iprot); err != nil {
+          return err
+        }
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    case 100:
+      if fieldTypeId == thrift.LIST {
+        if err := p.ReadField100(ctx, iprot); err != nil {
+          return err
+        }
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    default:
+      if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+        return err
+      }
+    }
+    if err := iprot.ReadFieldEnd(ctx); err != nil {
+      return err
+    }
+  }
+  if err := iprot.ReadStructEnd(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T read struct end error: ", p), err)
+  }
+  if !issetIdentity{
+    return thrift.NewTProtocolExceptionWithType(thrift.INVALID_DATA, fmt.Errorf("Required field Identity is not set"));
+  }
+  if !issetRoles{
+    return thrift.NewTProtocolExceptionWithType(thrift.INVALID_DATA, fmt.Errorf("Required field Roles is not set"));
+  }
+  if !issetGrants{
+    return thrift.NewTProtocolExceptionWithType(thrift.INVALID_DATA, fmt.Errorf("Required field Grants is not set"));
+  }
+  return nil
+}
+
+func (p *AccessView)  ReadField1(ctx context.Context, iprot thrift.TProtocol) error {
+  if v, err := iprot.ReadString(ctx); err != nil {
+  return thrift.PrependError("error reading field 1: ", err)
+} else {
+  p.Identity = v
+}
+  return nil
+}
+
+func (p *AccessView)  ReadField2(ctx context.Context, iprot thrift.TProtocol) error {
+  _, size, err := iprot.ReadListBegin(ctx)
+  if err != nil {
+    return thrift.PrependError("error reading list begin: ", err)
+  }
+  tSlice := make([]string, 0, size)
+  p.Roles =  tSlice
+  for i := 0; i < size; i ++ {
+var _elem84 string
+    if v, err := iprot.ReadString(ctx); err != nil {
+    return thrift.PrependError("error reading field 0: ", err)
+} else {
+    _elem84 = v
+}
+    p.Roles = append(p.Roles, _elem84)
+  }
+  if err := iprot.ReadListEnd(ctx); err != nil {
+    return thrift.PrependError("error reading list end: ", err)
+  }
+  return nil
+}
+
+func (p *AccessView)  ReadField3(ctx context.Context, iprot thrift.TProtocol) error {
+  _, size, err := iprot.ReadListBegin(ctx)
+  if err != nil {
+    return thrift.PrependError("error reading list begin: ", err)
+  }
+  tSlice := make([]*AccessGrant, 0, size)
+  p.Grants =  tSlice
+  for i := 0; i < size; i ++ {
+    _elem85 := &AccessGrant{
+    Bodies: true,
+}
+    if err := _elem85.Read(ctx, iprot); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T error reading struct: ", _elem85), err)
+    }
+    p.Grants = append(p.Grants, _elem85)
+  }
+  if err := iprot.ReadListEnd(ctx); err != nil {
+    return thrift.PrependError("error reading list end: ", err)
+  }
+  return nil
+}
+
+func (p *AccessView)  ReadField4(ctx context.Context, iprot thrift.TProtocol) error {
+  if v, err := iprot.ReadBool(ctx); err != nil {
+  return thrift.PrependError("error reading field 4: ", err)
+} else {
+  p.HasRules = &v
+}
+  return nil
+}
+
+func (p *AccessView)  ReadField100(ctx context.Context, iprot thrift.TProtocol) error {
+  _, size, err := iprot.ReadListBegin(ctx)
+  if err != nil {
+    return thrift.PrependError("error reading list begin: ", err)
+  }
+  tSlice := make([]*StoredCount, 0, size)
+  p.Stored =  tSlice
+  for i := 0; i < size; i ++ {
+    _elem86 := &StoredCount{}
+    if err := _elem86.Read(ctx, iprot); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T error reading struct: ", _elem86), err)
+    }
+    p.Stored = append(p.Stored, _elem86)
+  }
+  if err := iprot.ReadListEnd(ctx); err != nil {
+    return thrift.PrependError("error reading list end: ", err)
+  }
+  return nil
+}
+
+func (p *AccessView) Write(ctx context.Context, oprot thrift.TProtocol) error {
+  if err := oprot.WriteStructBegin(ctx, "AccessView"); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write struct begin error: ", p), err) }
+  if p != nil {
+    if err := p.writeField1(ctx, oprot); err != nil { return err }
+    if err := p.writeField2(ctx, oprot); err != nil { return err }
+    if err := p.writeField3(ctx, oprot); err != nil { return err }
+    if err := p.writeField4(ctx, oprot); err != nil { return err }
+    if err := p.writeField100(ctx, oprot); err != nil { return err }
+  }
+  if err := oprot.WriteFieldStop(ctx); err != nil {
+    return thrift.PrependError("write field stop error: ", err) }
+  if err := oprot.WriteStructEnd(ctx); err != nil {
+    return thrift.PrependError("write struct stop error: ", err) }
+  return nil
+}
+
+func (p *AccessView) writeField1(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if err := oprot.WriteFieldBegin(ctx, "identity", thrift.STRING, 1); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write field begin error 1:identity: ", p), err) }
+  if err := oprot.WriteString(ctx, string(p.Identity)); err != nil {
+  return thrift.PrependError(fmt.Sprintf("%T.identity (1) field write error: ", p), err) }
+  if err := oprot.WriteFieldEnd(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write field end error 1:identity: ", p), err) }
+  return err
+}
+
+func (p *AccessView) writeField2(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if err := oprot.WriteFieldBegin(ctx, "roles", thrift.LIST, 2); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write field begin error 2:roles: ", p), err) }
+  if err := oprot.WriteListBegin(ctx, thrift.STRING, len(p.Roles)); err != nil {
+    return thrift.PrependError("error writing list begin: ", err)
+  }
+  for _, v := range p.Roles {
+    if err := oprot.WriteString(ctx, string(v)); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T. (0) field write error: ", p), err) }
+  }
+  if err := oprot.WriteListEnd(ctx); err != nil {
+    return thrift.PrependError("error writing list end: ", err)
+  }
+  if err := oprot.WriteFieldEnd(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write field end error 2:roles: ", p), err) }
+  return err
+}
+
+func (p *AccessView) writeField3(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if err := oprot.WriteFieldBegin(ctx, "grants", thrift.LIST, 3); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write field begin error 3:grants: ", p), err) }
+  if err := oprot.WriteListBegin(ctx, thrift.STRUCT, len(p.Grants)); err != nil {
+    return thrift.PrependError("error writing list begin: ", err)
+  }
+  for _, v := range p.Grants {
+    if err := v.Write(ctx, oprot); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T error writing struct: ", v), err)
+    }
+  }
+  if err := oprot.WriteListEnd(ctx); err != nil {
+    return thrift.PrependError("error writing list end: ", err)
+  }
+  if err := oprot.WriteFieldEnd(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write field end error 3:grants: ", p), err) }
+  return err
+}
+
+func (p *AccessView) writeField4(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if p.IsSetHasRules() {
+    if err := oprot.WriteFieldBegin(ctx, "hasRules", thrift.BOOL, 4); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field begin error 4:hasRules: ", p), err) }
+    if err := oprot.WriteBool(ctx, bool(*p.HasRules)); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T.hasRules (4) field write error: ", p), err) }
+    if err := oprot.WriteFieldEnd(ctx); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field end error 4:hasRules: ", p), err) }
+  }
+  return err
+}
+
+func (p *AccessView) writeField100(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if p.IsSetStored() {
+    if err := oprot.WriteFieldBegin(ctx, "stored", thrift.LIST, 100); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field begin error 100:stored: ", p), err) }
+    if err := oprot.WriteListBegin(ctx, thrift.STRUCT, len(p.Stored)); err != nil {
+      return thrift.PrependError("error writing list begin: ", err)
+    }
+    for _, v := range p.Stored {
+      if err := v.Write(ctx, oprot); err != nil {
+        return thrift.PrependError(fmt.Sprintf("%T error writing struct: ", v), err)
+      }
+    }
+    if err := oprot.WriteListEnd(ctx); err != nil {
+      return thrift.PrependError("error writing list end: ", err)
+    }
+    if err := oprot.WriteFieldEnd(ctx); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field end error 100:stored: ", p), err) }
+  }
+  return err
+}
+
+func (p *AccessView) Equals(other *AccessView) bool {
+  if p == other {
+    return true
+  } else if p == nil || other == nil {
+    return false
+  }
+  if p.Identity != other.Identity { return false }
+  if len(p.Roles) != len(other.Roles) { return false }
+  for i, _tgt := range p.Roles {
+    _src87 := other.Roles[i]
+    if _tgt != _src87 { return false }
+  }
+  if len(p.Grants) != len(other.Grants) { return false }
+  for i, _tgt := range p.Grants {
+    _src88 := other.Grants[i]
+    if !_tgt.Equals(_src88) { return false }
+  }
+  if p.HasRules != other.HasRules {
+    if p.HasRules == nil || other.HasRules == nil {
+      return false
+    }
+    if (*p.HasRules) != (*other.HasRules) { return false }
+  }
+  if len(p.Stored) != len(other.Stored) { return false }
+  for i, _tgt := range p.Stored {
+    _src89 := other.Stored[i]
+    if !_tgt.Equals(_src89) { return false }
+  }
+  return true
+}
+
+func (p *AccessView) String() string {
+  if p == nil {
+    return "<nil>"
+  }
+  return fmt.Sprintf("AccessView(%+v)", *p)
+}
+
 type PinLater interface {
   // Parameters:
   //  - Context
@@ -12613,6 +13490,11 @@ type PinLater interface {
   //  - Context
   //  - Request
   HeartbeatJobs(ctx context.Context, context *RequestContext, request *HeartbeatJobsRequest) (_r *HeartbeatJobsResponse, _err error)
+  // The caller's identity and rights. Needs nothing.
+  // 
+  // Parameters:
+  //  - Context
+  GetAccess(ctx context.Context, context *RequestContext) (_r *AccessView, _err error)
 }
 
 type PinLaterClient struct {
@@ -12654,19 +13536,19 @@ func (p *PinLaterClient) SetLastResponseMeta_(meta thrift.ResponseMeta) {
 //  - Context
 //  - Name
 func (p *PinLaterClient) CreateQueue(ctx context.Context, context *RequestContext, name string) (_err error) {
-  var _args78 PinLaterCreateQueueArgs
-  _args78.Context = context
-  _args78.Name = name
-  var _result80 PinLaterCreateQueueResult
-  var _meta79 thrift.ResponseMeta
-  _meta79, _err = p.Client_().Call(ctx, "createQueue", &_args78, &_result80)
-  p.SetLastResponseMeta_(_meta79)
+  var _args90 PinLaterCreateQueueArgs
+  _args90.Context = context
+  _args90.Name = name
+  var _result92 PinLaterCreateQueueResult
+  var _meta91 thrift.ResponseMeta
+  _meta91, _err = p.Client_().Call(ctx, "createQueue", &_args90, &_result92)
+  p.SetLastResponseMeta_(_meta91)
   if _err != nil {
     return
   }
   switch {
-  case _result80.E!= nil:
-    return _result80.E
+  case _result92.E!= nil:
+    return _result92.E
   }
 
   return nil
@@ -12676,23 +13558,23 @@ func (p *PinLaterClient) CreateQueue(ctx context.Context, context *RequestContex
 //  - Context
 //  - Request
 func (p *PinLaterClient) EnqueueJobs(ctx context.Context, context *RequestContext, request *PinLaterEnqueueRequest) (_r *PinLaterEnqueueResponse, _err error) {
-  var _args81 PinLaterEnqueueJobsArgs
-  _args81.Context = context
-  _args81.Request = request
-  var _result83 PinLaterEnqueueJobsResult
-  var _meta82 thrift.ResponseMeta
-  _meta82, _err = p.Client_().Call(ctx, "enqueueJobs", &_args81, &_result83)
-  p.SetLastResponseMeta_(_meta82)
+  var _args93 PinLaterEnqueueJobsArgs
+  _args93.Context = context
+  _args93.Request = request
+  var _result95 PinLaterEnqueueJobsResult
+  var _meta94 thrift.ResponseMeta
+  _meta94, _err = p.Client_().Call(ctx, "enqueueJobs", &_args93, &_result95)
+  p.SetLastResponseMeta_(_meta94)
   if _err != nil {
     return
   }
   switch {
-  case _result83.E!= nil:
-    return _r, _result83.E
+  case _result95.E!= nil:
+    return _r, _result95.E
   }
 
-  if _ret84 := _result83.GetSuccess(); _ret84 != nil {
-    return _ret84, nil
+  if _ret96 := _result95.GetSuccess(); _ret96 != nil {
+    return _ret96, nil
   }
   return nil, thrift.NewTApplicationException(thrift.MISSING_RESULT, "enqueueJobs failed: unknown result")
 }
@@ -12703,23 +13585,23 @@ func (p *PinLaterClient) EnqueueJobs(ctx context.Context, context *RequestContex
 //  - Context
 //  - Request
 func (p *PinLaterClient) DequeueFromQueues(ctx context.Context, context *RequestContext, request *DequeueFromQueuesRequest) (_r *DequeueFromQueuesResponse, _err error) {
-  var _args85 PinLaterDequeueFromQueuesArgs
-  _args85.Context = context
-  _args85.Request = request
-  var _result87 PinLaterDequeueFromQueuesResult
-  var _meta86 thrift.ResponseMeta
-  _meta86, _err = p.Client_().Call(ctx, "dequeueFromQueues", &_args85, &_result87)
-  p.SetLastResponseMeta_(_meta86)
+  var _args97 PinLaterDequeueFromQueuesArgs
+  _args97.Context = context
+  _args97.Request = request
+  var _result99 PinLaterDequeueFromQueuesResult
+  var _meta98 thrift.ResponseMeta
+  _meta98, _err = p.Client_().Call(ctx, "dequeueFromQueues", &_args97, &_result99)
+  p.SetLastResponseMeta_(_meta98)
   if _err != nil {
     return
   }
   switch {
-  case _result87.E!= nil:
-    return _r, _result87.E
+  case _result99.E!= nil:
+    return _r, _result99.E
   }
 
-  if _ret88 := _result87.GetSuccess(); _ret88 != nil {
-    return _ret88, nil
+  if _ret100 := _result99.GetSuccess(); _ret100 != nil {
+    return _ret100, nil
   }
   return nil, thrift.NewTApplicationException(thrift.MISSING_RESULT, "dequeueFromQueues failed: unknown result")
 }
@@ -12730,23 +13612,23 @@ func (p *PinLaterClient) DequeueFromQueues(ctx context.Context, context *Request
 //  - Context
 //  - Request
 func (p *PinLaterClient) AckJobs(ctx context.Context, context *RequestContext, request *PinLaterJobAckRequest) (_r *AckJobsResponse, _err error) {
-  var _args89 PinLaterAckJobsArgs
-  _args89.Context = context
-  _args89.Request = request
-  var _result91 PinLaterAckJobsResult
-  var _meta90 thrift.ResponseMeta
-  _meta90, _err = p.Client_().Call(ctx, "ackJobs", &_args89, &_result91)
-  p.SetLastResponseMeta_(_meta90)
+  var _args101 PinLaterAckJobsArgs
+  _args101.Context = context
+  _args101.Request = request
+  var _result103 PinLaterAckJobsResult
+  var _meta102 thrift.ResponseMeta
+  _meta102, _err = p.Client_().Call(ctx, "ackJobs", &_args101, &_result103)
+  p.SetLastResponseMeta_(_meta102)
   if _err != nil {
     return
   }
   switch {
-  case _result91.E!= nil:
-    return _r, _result91.E
+  case _result103.E!= nil:
+    return _r, _result103.E
   }
 
-  if _ret92 := _result91.GetSuccess(); _ret92 != nil {
-    return _ret92, nil
+  if _ret104 := _result103.GetSuccess(); _ret104 != nil {
+    return _ret104, nil
   }
   return nil, thrift.NewTApplicationException(thrift.MISSING_RESULT, "ackJobs failed: unknown result")
 }
@@ -12755,19 +13637,19 @@ func (p *PinLaterClient) AckJobs(ctx context.Context, context *RequestContext, r
 //  - Context
 //  - Request
 func (p *PinLaterClient) CheckpointJobs(ctx context.Context, context *RequestContext, request *PinLaterCheckpointJobsRequest) (_err error) {
-  var _args93 PinLaterCheckpointJobsArgs
-  _args93.Context = context
-  _args93.Request = request
-  var _result95 PinLaterCheckpointJobsResult
-  var _meta94 thrift.ResponseMeta
-  _meta94, _err = p.Client_().Call(ctx, "checkpointJobs", &_args93, &_result95)
-  p.SetLastResponseMeta_(_meta94)
+  var _args105 PinLaterCheckpointJobsArgs
+  _args105.Context = context
+  _args105.Request = request
+  var _result107 PinLaterCheckpointJobsResult
+  var _meta106 thrift.ResponseMeta
+  _meta106, _err = p.Client_().Call(ctx, "checkpointJobs", &_args105, &_result107)
+  p.SetLastResponseMeta_(_meta106)
   if _err != nil {
     return
   }
   switch {
-  case _result95.E!= nil:
-    return _result95.E
+  case _result107.E!= nil:
+    return _result107.E
   }
 
   return nil
@@ -12777,45 +13659,45 @@ func (p *PinLaterClient) CheckpointJobs(ctx context.Context, context *RequestCon
 //  - Context
 //  - Request
 func (p *PinLaterClient) LookupJobs(ctx context.Context, context *RequestContext, request *PinLaterLookupJobRequest) (_r map[string]*PinLaterJobInfo, _err error) {
-  var _args96 PinLaterLookupJobsArgs
-  _args96.Context = context
-  _args96.Request = request
-  var _result98 PinLaterLookupJobsResult
-  var _meta97 thrift.ResponseMeta
-  _meta97, _err = p.Client_().Call(ctx, "lookupJobs", &_args96, &_result98)
-  p.SetLastResponseMeta_(_meta97)
+  var _args108 PinLaterLookupJobsArgs
+  _args108.Context = context
+  _args108.Request = request
+  var _result110 PinLaterLookupJobsResult
+  var _meta109 thrift.ResponseMeta
+  _meta109, _err = p.Client_().Call(ctx, "lookupJobs", &_args108, &_result110)
+  p.SetLastResponseMeta_(_meta109)
   if _err != nil {
     return
   }
   switch {
-  case _result98.E!= nil:
-    return _r, _result98.E
+  case _result110.E!= nil:
+    return _r, _result110.E
   }
 
-  return _result98.GetSuccess(), nil
+  return _result110.GetSuccess(), nil
 }
 
 // Parameters:
 //  - Context
 //  - Request
 func (p *PinLaterClient) CancelJobs(ctx context.Context, context *RequestContext, request *CancelJobsRequest) (_r *CancelJobsResponse, _err error) {
-  var _args99 PinLaterCancelJobsArgs
-  _args99.Context = context
-  _args99.Request = request
-  var _result101 PinLaterCancelJobsResult
-  var _meta100 thrift.ResponseMeta
-  _meta100, _err = p.Client_().Call(ctx, "cancelJobs", &_args99, &_result101)
-  p.SetLastResponseMeta_(_meta100)
+  var _args111 PinLaterCancelJobsArgs
+  _args111.Context = context
+  _args111.Request = request
+  var _result113 PinLaterCancelJobsResult
+  var _meta112 thrift.ResponseMeta
+  _meta112, _err = p.Client_().Call(ctx, "cancelJobs", &_args111, &_result113)
+  p.SetLastResponseMeta_(_meta112)
   if _err != nil {
     return
   }
   switch {
-  case _result101.E!= nil:
-    return _r, _result101.E
+  case _result113.E!= nil:
+    return _r, _result113.E
   }
 
-  if _ret102 := _result101.GetSuccess(); _ret102 != nil {
-    return _ret102, nil
+  if _ret114 := _result113.GetSuccess(); _ret114 != nil {
+    return _ret114, nil
   }
   return nil, thrift.NewTApplicationException(thrift.MISSING_RESULT, "cancelJobs failed: unknown result")
 }
@@ -12826,25 +13708,50 @@ func (p *PinLaterClient) CancelJobs(ctx context.Context, context *RequestContext
 //  - Context
 //  - Request
 func (p *PinLaterClient) HeartbeatJobs(ctx context.Context, context *RequestContext, request *HeartbeatJobsRequest) (_r *HeartbeatJobsResponse, _err error) {
-  var _args103 PinLaterHeartbeatJobsArgs
-  _args103.Context = context
-  _args103.Request = request
-  var _result105 PinLaterHeartbeatJobsResult
-  var _meta104 thrift.ResponseMeta
-  _meta104, _err = p.Client_().Call(ctx, "heartbeatJobs", &_args103, &_result105)
-  p.SetLastResponseMeta_(_meta104)
+  var _args115 PinLaterHeartbeatJobsArgs
+  _args115.Context = context
+  _args115.Request = request
+  var _result117 PinLaterHeartbeatJobsResult
+  var _meta116 thrift.ResponseMeta
+  _meta116, _err = p.Client_().Call(ctx, "heartbeatJobs", &_args115, &_result117)
+  p.SetLastResponseMeta_(_meta116)
   if _err != nil {
     return
   }
   switch {
-  case _result105.E!= nil:
-    return _r, _result105.E
+  case _result117.E!= nil:
+    return _r, _result117.E
   }
 
-  if _ret106 := _result105.GetSuccess(); _ret106 != nil {
-    return _ret106, nil
+  if _ret118 := _result117.GetSuccess(); _ret118 != nil {
+    return _ret118, nil
   }
   return nil, thrift.NewTApplicationException(thrift.MISSING_RESULT, "heartbeatJobs failed: unknown result")
+}
+
+// The caller's identity and rights. Needs nothing.
+// 
+// Parameters:
+//  - Context
+func (p *PinLaterClient) GetAccess(ctx context.Context, context *RequestContext) (_r *AccessView, _err error) {
+  var _args119 PinLaterGetAccessArgs
+  _args119.Context = context
+  var _result121 PinLaterGetAccessResult
+  var _meta120 thrift.ResponseMeta
+  _meta120, _err = p.Client_().Call(ctx, "getAccess", &_args119, &_result121)
+  p.SetLastResponseMeta_(_meta120)
+  if _err != nil {
+    return
+  }
+  switch {
+  case _result121.E!= nil:
+    return _r, _result121.E
+  }
+
+  if _ret122 := _result121.GetSuccess(); _ret122 != nil {
+    return _ret122, nil
+  }
+  return nil, thrift.NewTApplicationException(thrift.MISSING_RESULT, "getAccess failed: unknown result")
 }
 
 type PinLaterProcessor struct {
@@ -12867,16 +13774,17 @@ func (p *PinLaterProcessor) ProcessorMap() map[string]thrift.TProcessorFunction 
 
 func NewPinLaterProcessor(handler PinLater) *PinLaterProcessor {
 
-  self107 := &PinLaterProcessor{handler:handler, processorMap:make(map[string]thrift.TProcessorFunction)}
-  self107.processorMap["createQueue"] = &pinLaterProcessorCreateQueue{handler:handler}
-  self107.processorMap["enqueueJobs"] = &pinLaterProcessorEnqueueJobs{handler:handler}
-  self107.processorMap["dequeueFromQueues"] = &pinLaterProcessorDequeueFromQueues{handler:handler}
-  self107.processorMap["ackJobs"] = &pinLaterProcessorAckJobs{handler:handler}
-  self107.processorMap["checkpointJobs"] = &pinLaterProcessorCheckpointJobs{handler:handler}
-  self107.processorMap["lookupJobs"] = &pinLaterProcessorLookupJobs{handler:handler}
-  self107.processorMap["cancelJobs"] = &pinLaterProcessorCancelJobs{handler:handler}
-  self107.processorMap["heartbeatJobs"] = &pinLaterProcessorHeartbeatJobs{handler:handler}
-return self107
+  self123 := &PinLaterProcessor{handler:handler, processorMap:make(map[string]thrift.TProcessorFunction)}
+  self123.processorMap["createQueue"] = &pinLaterProcessorCreateQueue{handler:handler}
+  self123.processorMap["enqueueJobs"] = &pinLaterProcessorEnqueueJobs{handler:handler}
+  self123.processorMap["dequeueFromQueues"] = &pinLaterProcessorDequeueFromQueues{handler:handler}
+  self123.processorMap["ackJobs"] = &pinLaterProcessorAckJobs{handler:handler}
+  self123.processorMap["checkpointJobs"] = &pinLaterProcessorCheckpointJobs{handler:handler}
+  self123.processorMap["lookupJobs"] = &pinLaterProcessorLookupJobs{handler:handler}
+  self123.processorMap["cancelJobs"] = &pinLaterProcessorCancelJobs{handler:handler}
+  self123.processorMap["heartbeatJobs"] = &pinLaterProcessorHeartbeatJobs{handler:handler}
+  self123.processorMap["getAccess"] = &pinLaterProcessorGetAccess{handler:handler}
+return self123
 }
 
 func (p *PinLaterProcessor) Process(ctx context.Context, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
@@ -12887,12 +13795,12 @@ func (p *PinLaterProcessor) Process(ctx context.Context, iprot, oprot thrift.TPr
   }
   iprot.Skip(ctx, thrift.STRUCT)
   iprot.ReadMessageEnd(ctx)
-  x108 := thrift.NewTApplicationException(thrift.UNKNOWN_METHOD, "Unknown function " + name)
+  x124 := thrift.NewTApplicationException(thrift.UNKNOWN_METHOD, "Unknown function " + name)
   oprot.WriteMessageBegin(ctx, name, thrift.EXCEPTION, seqId)
-  x108.Write(ctx, oprot)
+  x124.Write(ctx, oprot)
   oprot.WriteMessageEnd(ctx)
   oprot.Flush(ctx)
-  return false, x108
+  return false, x124
 
 }
 
@@ -12901,7 +13809,7 @@ type pinLaterProcessorCreateQueue struct {
 }
 
 func (p *pinLaterProcessorCreateQueue) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
-  var _write_err109 error
+  var _write_err125 error
   args := PinLaterCreateQueueArgs{}
   if err2 := args.Read(ctx, iprot); err2 != nil {
     iprot.ReadMessageEnd(ctx)
@@ -12951,40 +13859,40 @@ func (p *pinLaterProcessorCreateQueue) Process(ctx context.Context, seqId int32,
       if errors.Is(err2, thrift.ErrAbandonRequest) {
         return false, thrift.WrapTException(err2)
       }
-      _exc110 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing createQueue: " + err2.Error())
+      _exc126 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing createQueue: " + err2.Error())
       if err2 := oprot.WriteMessageBegin(ctx, "createQueue", thrift.EXCEPTION, seqId); err2 != nil {
-        _write_err109 = thrift.WrapTException(err2)
+        _write_err125 = thrift.WrapTException(err2)
       }
-      if err2 := _exc110.Write(ctx, oprot); _write_err109 == nil && err2 != nil {
-        _write_err109 = thrift.WrapTException(err2)
+      if err2 := _exc126.Write(ctx, oprot); _write_err125 == nil && err2 != nil {
+        _write_err125 = thrift.WrapTException(err2)
       }
-      if err2 := oprot.WriteMessageEnd(ctx); _write_err109 == nil && err2 != nil {
-        _write_err109 = thrift.WrapTException(err2)
+      if err2 := oprot.WriteMessageEnd(ctx); _write_err125 == nil && err2 != nil {
+        _write_err125 = thrift.WrapTException(err2)
       }
-      if err2 := oprot.Flush(ctx); _write_err109 == nil && err2 != nil {
-        _write_err109 = thrift.WrapTException(err2)
+      if err2 := oprot.Flush(ctx); _write_err125 == nil && err2 != nil {
+        _write_err125 = thrift.WrapTException(err2)
       }
-      if _write_err109 != nil {
-        return false, thrift.WrapTException(_write_err109)
+      if _write_err125 != nil {
+        return false, thrift.WrapTException(_write_err125)
       }
       return true, err
     }
   }
   tickerCancel()
   if err2 := oprot.WriteMessageBegin(ctx, "createQueue", thrift.REPLY, seqId); err2 != nil {
-    _write_err109 = thrift.WrapTException(err2)
+    _write_err125 = thrift.WrapTException(err2)
   }
-  if err2 := result.Write(ctx, oprot); _write_err109 == nil && err2 != nil {
-    _write_err109 = thrift.WrapTException(err2)
+  if err2 := result.Write(ctx, oprot); _write_err125 == nil && err2 != nil {
+    _write_err125 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.WriteMessageEnd(ctx); _write_err109 == nil && err2 != nil {
-    _write_err109 = thrift.WrapTException(err2)
+  if err2 := oprot.WriteMessageEnd(ctx); _write_err125 == nil && err2 != nil {
+    _write_err125 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.Flush(ctx); _write_err109 == nil && err2 != nil {
-    _write_err109 = thrift.WrapTException(err2)
+  if err2 := oprot.Flush(ctx); _write_err125 == nil && err2 != nil {
+    _write_err125 = thrift.WrapTException(err2)
   }
-  if _write_err109 != nil {
-    return false, thrift.WrapTException(_write_err109)
+  if _write_err125 != nil {
+    return false, thrift.WrapTException(_write_err125)
   }
   return true, err
 }
@@ -12994,7 +13902,7 @@ type pinLaterProcessorEnqueueJobs struct {
 }
 
 func (p *pinLaterProcessorEnqueueJobs) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
-  var _write_err111 error
+  var _write_err127 error
   args := PinLaterEnqueueJobsArgs{}
   if err2 := args.Read(ctx, iprot); err2 != nil {
     iprot.ReadMessageEnd(ctx)
@@ -13044,21 +13952,21 @@ func (p *pinLaterProcessorEnqueueJobs) Process(ctx context.Context, seqId int32,
       if errors.Is(err2, thrift.ErrAbandonRequest) {
         return false, thrift.WrapTException(err2)
       }
-      _exc112 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing enqueueJobs: " + err2.Error())
+      _exc128 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing enqueueJobs: " + err2.Error())
       if err2 := oprot.WriteMessageBegin(ctx, "enqueueJobs", thrift.EXCEPTION, seqId); err2 != nil {
-        _write_err111 = thrift.WrapTException(err2)
+        _write_err127 = thrift.WrapTException(err2)
       }
-      if err2 := _exc112.Write(ctx, oprot); _write_err111 == nil && err2 != nil {
-        _write_err111 = thrift.WrapTException(err2)
+      if err2 := _exc128.Write(ctx, oprot); _write_err127 == nil && err2 != nil {
+        _write_err127 = thrift.WrapTException(err2)
       }
-      if err2 := oprot.WriteMessageEnd(ctx); _write_err111 == nil && err2 != nil {
-        _write_err111 = thrift.WrapTException(err2)
+      if err2 := oprot.WriteMessageEnd(ctx); _write_err127 == nil && err2 != nil {
+        _write_err127 = thrift.WrapTException(err2)
       }
-      if err2 := oprot.Flush(ctx); _write_err111 == nil && err2 != nil {
-        _write_err111 = thrift.WrapTException(err2)
+      if err2 := oprot.Flush(ctx); _write_err127 == nil && err2 != nil {
+        _write_err127 = thrift.WrapTException(err2)
       }
-      if _write_err111 != nil {
-        return false, thrift.WrapTException(_write_err111)
+      if _write_err127 != nil {
+        return false, thrift.WrapTException(_write_err127)
       }
       return true, err
     }
@@ -13067,19 +13975,19 @@ func (p *pinLaterProcessorEnqueueJobs) Process(ctx context.Context, seqId int32,
   }
   tickerCancel()
   if err2 := oprot.WriteMessageBegin(ctx, "enqueueJobs", thrift.REPLY, seqId); err2 != nil {
-    _write_err111 = thrift.WrapTException(err2)
+    _write_err127 = thrift.WrapTException(err2)
   }
-  if err2 := result.Write(ctx, oprot); _write_err111 == nil && err2 != nil {
-    _write_err111 = thrift.WrapTException(err2)
+  if err2 := result.Write(ctx, oprot); _write_err127 == nil && err2 != nil {
+    _write_err127 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.WriteMessageEnd(ctx); _write_err111 == nil && err2 != nil {
-    _write_err111 = thrift.WrapTException(err2)
+  if err2 := oprot.WriteMessageEnd(ctx); _write_err127 == nil && err2 != nil {
+    _write_err127 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.Flush(ctx); _write_err111 == nil && err2 != nil {
-    _write_err111 = thrift.WrapTException(err2)
+  if err2 := oprot.Flush(ctx); _write_err127 == nil && err2 != nil {
+    _write_err127 = thrift.WrapTException(err2)
   }
-  if _write_err111 != nil {
-    return false, thrift.WrapTException(_write_err111)
+  if _write_err127 != nil {
+    return false, thrift.WrapTException(_write_err127)
   }
   return true, err
 }
@@ -13089,7 +13997,7 @@ type pinLaterProcessorDequeueFromQueues struct {
 }
 
 func (p *pinLaterProcessorDequeueFromQueues) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
-  var _write_err113 error
+  var _write_err129 error
   args := PinLaterDequeueFromQueuesArgs{}
   if err2 := args.Read(ctx, iprot); err2 != nil {
     iprot.ReadMessageEnd(ctx)
@@ -13139,21 +14047,21 @@ func (p *pinLaterProcessorDequeueFromQueues) Process(ctx context.Context, seqId 
       if errors.Is(err2, thrift.ErrAbandonRequest) {
         return false, thrift.WrapTException(err2)
       }
-      _exc114 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing dequeueFromQueues: " + err2.Error())
+      _exc130 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing dequeueFromQueues: " + err2.Error())
       if err2 := oprot.WriteMessageBegin(ctx, "dequeueFromQueues", thrift.EXCEPTION, seqId); err2 != nil {
-        _write_err113 = thrift.WrapTException(err2)
+        _write_err129 = thrift.WrapTException(err2)
       }
-      if err2 := _exc114.Write(ctx, oprot); _write_err113 == nil && err2 != nil {
-        _write_err113 = thrift.WrapTException(err2)
+      if err2 := _exc130.Write(ctx, oprot); _write_err129 == nil && err2 != nil {
+        _write_err129 = thrift.WrapTException(err2)
       }
-      if err2 := oprot.WriteMessageEnd(ctx); _write_err113 == nil && err2 != nil {
-        _write_err113 = thrift.WrapTException(err2)
+      if err2 := oprot.WriteMessageEnd(ctx); _write_err129 == nil && err2 != nil {
+        _write_err129 = thrift.WrapTException(err2)
       }
-      if err2 := oprot.Flush(ctx); _write_err113 == nil && err2 != nil {
-        _write_err113 = thrift.WrapTException(err2)
+      if err2 := oprot.Flush(ctx); _write_err129 == nil && err2 != nil {
+        _write_err129 = thrift.WrapTException(err2)
       }
-      if _write_err113 != nil {
-        return false, thrift.WrapTException(_write_err113)
+      if _write_err129 != nil {
+        return false, thrift.WrapTException(_write_err129)
       }
       return true, err
     }
@@ -13162,19 +14070,19 @@ func (p *pinLaterProcessorDequeueFromQueues) Process(ctx context.Context, seqId 
   }
   tickerCancel()
   if err2 := oprot.WriteMessageBegin(ctx, "dequeueFromQueues", thrift.REPLY, seqId); err2 != nil {
-    _write_err113 = thrift.WrapTException(err2)
+    _write_err129 = thrift.WrapTException(err2)
   }
-  if err2 := result.Write(ctx, oprot); _write_err113 == nil && err2 != nil {
-    _write_err113 = thrift.WrapTException(err2)
+  if err2 := result.Write(ctx, oprot); _write_err129 == nil && err2 != nil {
+    _write_err129 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.WriteMessageEnd(ctx); _write_err113 == nil && err2 != nil {
-    _write_err113 = thrift.WrapTException(err2)
+  if err2 := oprot.WriteMessageEnd(ctx); _write_err129 == nil && err2 != nil {
+    _write_err129 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.Flush(ctx); _write_err113 == nil && err2 != nil {
-    _write_err113 = thrift.WrapTException(err2)
+  if err2 := oprot.Flush(ctx); _write_err129 == nil && err2 != nil {
+    _write_err129 = thrift.WrapTException(err2)
   }
-  if _write_err113 != nil {
-    return false, thrift.WrapTException(_write_err113)
+  if _write_err129 != nil {
+    return false, thrift.WrapTException(_write_err129)
   }
   return true, err
 }
@@ -13184,7 +14092,7 @@ type pinLaterProcessorAckJobs struct {
 }
 
 func (p *pinLaterProcessorAckJobs) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
-  var _write_err115 error
+  var _write_err131 error
   args := PinLaterAckJobsArgs{}
   if err2 := args.Read(ctx, iprot); err2 != nil {
     iprot.ReadMessageEnd(ctx)
@@ -13234,21 +14142,21 @@ func (p *pinLaterProcessorAckJobs) Process(ctx context.Context, seqId int32, ipr
       if errors.Is(err2, thrift.ErrAbandonRequest) {
         return false, thrift.WrapTException(err2)
       }
-      _exc116 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing ackJobs: " + err2.Error())
+      _exc132 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing ackJobs: " + err2.Error())
       if err2 := oprot.WriteMessageBegin(ctx, "ackJobs", thrift.EXCEPTION, seqId); err2 != nil {
-        _write_err115 = thrift.WrapTException(err2)
+        _write_err131 = thrift.WrapTException(err2)
       }
-      if err2 := _exc116.Write(ctx, oprot); _write_err115 == nil && err2 != nil {
-        _write_err115 = thrift.WrapTException(err2)
+      if err2 := _exc132.Write(ctx, oprot); _write_err131 == nil && err2 != nil {
+        _write_err131 = thrift.WrapTException(err2)
       }
-      if err2 := oprot.WriteMessageEnd(ctx); _write_err115 == nil && err2 != nil {
-        _write_err115 = thrift.WrapTException(err2)
+      if err2 := oprot.WriteMessageEnd(ctx); _write_err131 == nil && err2 != nil {
+        _write_err131 = thrift.WrapTException(err2)
       }
-      if err2 := oprot.Flush(ctx); _write_err115 == nil && err2 != nil {
-        _write_err115 = thrift.WrapTException(err2)
+      if err2 := oprot.Flush(ctx); _write_err131 == nil && err2 != nil {
+        _write_err131 = thrift.WrapTException(err2)
       }
-      if _write_err115 != nil {
-        return false, thrift.WrapTException(_write_err115)
+      if _write_err131 != nil {
+        return false, thrift.WrapTException(_write_err131)
       }
       return true, err
     }
@@ -13257,19 +14165,19 @@ func (p *pinLaterProcessorAckJobs) Process(ctx context.Context, seqId int32, ipr
   }
   tickerCancel()
   if err2 := oprot.WriteMessageBegin(ctx, "ackJobs", thrift.REPLY, seqId); err2 != nil {
-    _write_err115 = thrift.WrapTException(err2)
+    _write_err131 = thrift.WrapTException(err2)
   }
-  if err2 := result.Write(ctx, oprot); _write_err115 == nil && err2 != nil {
-    _write_err115 = thrift.WrapTException(err2)
+  if err2 := result.Write(ctx, oprot); _write_err131 == nil && err2 != nil {
+    _write_err131 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.WriteMessageEnd(ctx); _write_err115 == nil && err2 != nil {
-    _write_err115 = thrift.WrapTException(err2)
+  if err2 := oprot.WriteMessageEnd(ctx); _write_err131 == nil && err2 != nil {
+    _write_err131 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.Flush(ctx); _write_err115 == nil && err2 != nil {
-    _write_err115 = thrift.WrapTException(err2)
+  if err2 := oprot.Flush(ctx); _write_err131 == nil && err2 != nil {
+    _write_err131 = thrift.WrapTException(err2)
   }
-  if _write_err115 != nil {
-    return false, thrift.WrapTException(_write_err115)
+  if _write_err131 != nil {
+    return false, thrift.WrapTException(_write_err131)
   }
   return true, err
 }
@@ -13279,7 +14187,7 @@ type pinLaterProcessorCheckpointJobs struct {
 }
 
 func (p *pinLaterProcessorCheckpointJobs) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
-  var _write_err117 error
+  var _write_err133 error
   args := PinLaterCheckpointJobsArgs{}
   if err2 := args.Read(ctx, iprot); err2 != nil {
     iprot.ReadMessageEnd(ctx)
@@ -13329,40 +14237,40 @@ func (p *pinLaterProcessorCheckpointJobs) Process(ctx context.Context, seqId int
       if errors.Is(err2, thrift.ErrAbandonRequest) {
         return false, thrift.WrapTException(err2)
       }
-      _exc118 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing checkpointJobs: " + err2.Error())
+      _exc134 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing checkpointJobs: " + err2.Error())
       if err2 := oprot.WriteMessageBegin(ctx, "checkpointJobs", thrift.EXCEPTION, seqId); err2 != nil {
-        _write_err117 = thrift.WrapTException(err2)
+        _write_err133 = thrift.WrapTException(err2)
       }
-      if err2 := _exc118.Write(ctx, oprot); _write_err117 == nil && err2 != nil {
-        _write_err117 = thrift.WrapTException(err2)
+      if err2 := _exc134.Write(ctx, oprot); _write_err133 == nil && err2 != nil {
+        _write_err133 = thrift.WrapTException(err2)
       }
-      if err2 := oprot.WriteMessageEnd(ctx); _write_err117 == nil && err2 != nil {
-        _write_err117 = thrift.WrapTException(err2)
+      if err2 := oprot.WriteMessageEnd(ctx); _write_err133 == nil && err2 != nil {
+        _write_err133 = thrift.WrapTException(err2)
       }
-      if err2 := oprot.Flush(ctx); _write_err117 == nil && err2 != nil {
-        _write_err117 = thrift.WrapTException(err2)
+      if err2 := oprot.Flush(ctx); _write_err133 == nil && err2 != nil {
+        _write_err133 = thrift.WrapTException(err2)
       }
-      if _write_err117 != nil {
-        return false, thrift.WrapTException(_write_err117)
+      if _write_err133 != nil {
+        return false, thrift.WrapTException(_write_err133)
       }
       return true, err
     }
   }
   tickerCancel()
   if err2 := oprot.WriteMessageBegin(ctx, "checkpointJobs", thrift.REPLY, seqId); err2 != nil {
-    _write_err117 = thrift.WrapTException(err2)
+    _write_err133 = thrift.WrapTException(err2)
   }
-  if err2 := result.Write(ctx, oprot); _write_err117 == nil && err2 != nil {
-    _write_err117 = thrift.WrapTException(err2)
+  if err2 := result.Write(ctx, oprot); _write_err133 == nil && err2 != nil {
+    _write_err133 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.WriteMessageEnd(ctx); _write_err117 == nil && err2 != nil {
-    _write_err117 = thrift.WrapTException(err2)
+  if err2 := oprot.WriteMessageEnd(ctx); _write_err133 == nil && err2 != nil {
+    _write_err133 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.Flush(ctx); _write_err117 == nil && err2 != nil {
-    _write_err117 = thrift.WrapTException(err2)
+  if err2 := oprot.Flush(ctx); _write_err133 == nil && err2 != nil {
+    _write_err133 = thrift.WrapTException(err2)
   }
-  if _write_err117 != nil {
-    return false, thrift.WrapTException(_write_err117)
+  if _write_err133 != nil {
+    return false, thrift.WrapTException(_write_err133)
   }
   return true, err
 }
@@ -13372,7 +14280,7 @@ type pinLaterProcessorLookupJobs struct {
 }
 
 func (p *pinLaterProcessorLookupJobs) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
-  var _write_err119 error
+  var _write_err135 error
   args := PinLaterLookupJobsArgs{}
   if err2 := args.Read(ctx, iprot); err2 != nil {
     iprot.ReadMessageEnd(ctx)
@@ -13422,21 +14330,21 @@ func (p *pinLaterProcessorLookupJobs) Process(ctx context.Context, seqId int32, 
       if errors.Is(err2, thrift.ErrAbandonRequest) {
         return false, thrift.WrapTException(err2)
       }
-      _exc120 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing lookupJobs: " + err2.Error())
+      _exc136 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing lookupJobs: " + err2.Error())
       if err2 := oprot.WriteMessageBegin(ctx, "lookupJobs", thrift.EXCEPTION, seqId); err2 != nil {
-        _write_err119 = thrift.WrapTException(err2)
+        _write_err135 = thrift.WrapTException(err2)
       }
-      if err2 := _exc120.Write(ctx, oprot); _write_err119 == nil && err2 != nil {
-        _write_err119 = thrift.WrapTException(err2)
+      if err2 := _exc136.Write(ctx, oprot); _write_err135 == nil && err2 != nil {
+        _write_err135 = thrift.WrapTException(err2)
       }
-      if err2 := oprot.WriteMessageEnd(ctx); _write_err119 == nil && err2 != nil {
-        _write_err119 = thrift.WrapTException(err2)
+      if err2 := oprot.WriteMessageEnd(ctx); _write_err135 == nil && err2 != nil {
+        _write_err135 = thrift.WrapTException(err2)
       }
-      if err2 := oprot.Flush(ctx); _write_err119 == nil && err2 != nil {
-        _write_err119 = thrift.WrapTException(err2)
+      if err2 := oprot.Flush(ctx); _write_err135 == nil && err2 != nil {
+        _write_err135 = thrift.WrapTException(err2)
       }
-      if _write_err119 != nil {
-        return false, thrift.WrapTException(_write_err119)
+      if _write_err135 != nil {
+        return false, thrift.WrapTException(_write_err135)
       }
       return true, err
     }
@@ -13445,19 +14353,19 @@ func (p *pinLaterProcessorLookupJobs) Process(ctx context.Context, seqId int32, 
   }
   tickerCancel()
   if err2 := oprot.WriteMessageBegin(ctx, "lookupJobs", thrift.REPLY, seqId); err2 != nil {
-    _write_err119 = thrift.WrapTException(err2)
+    _write_err135 = thrift.WrapTException(err2)
   }
-  if err2 := result.Write(ctx, oprot); _write_err119 == nil && err2 != nil {
-    _write_err119 = thrift.WrapTException(err2)
+  if err2 := result.Write(ctx, oprot); _write_err135 == nil && err2 != nil {
+    _write_err135 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.WriteMessageEnd(ctx); _write_err119 == nil && err2 != nil {
-    _write_err119 = thrift.WrapTException(err2)
+  if err2 := oprot.WriteMessageEnd(ctx); _write_err135 == nil && err2 != nil {
+    _write_err135 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.Flush(ctx); _write_err119 == nil && err2 != nil {
-    _write_err119 = thrift.WrapTException(err2)
+  if err2 := oprot.Flush(ctx); _write_err135 == nil && err2 != nil {
+    _write_err135 = thrift.WrapTException(err2)
   }
-  if _write_err119 != nil {
-    return false, thrift.WrapTException(_write_err119)
+  if _write_err135 != nil {
+    return false, thrift.WrapTException(_write_err135)
   }
   return true, err
 }
@@ -13467,7 +14375,7 @@ type pinLaterProcessorCancelJobs struct {
 }
 
 func (p *pinLaterProcessorCancelJobs) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
-  var _write_err121 error
+  var _write_err137 error
   args := PinLaterCancelJobsArgs{}
   if err2 := args.Read(ctx, iprot); err2 != nil {
     iprot.ReadMessageEnd(ctx)
@@ -13517,21 +14425,21 @@ func (p *pinLaterProcessorCancelJobs) Process(ctx context.Context, seqId int32, 
       if errors.Is(err2, thrift.ErrAbandonRequest) {
         return false, thrift.WrapTException(err2)
       }
-      _exc122 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing cancelJobs: " + err2.Error())
+      _exc138 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing cancelJobs: " + err2.Error())
       if err2 := oprot.WriteMessageBegin(ctx, "cancelJobs", thrift.EXCEPTION, seqId); err2 != nil {
-        _write_err121 = thrift.WrapTException(err2)
+        _write_err137 = thrift.WrapTException(err2)
       }
-      if err2 := _exc122.Write(ctx, oprot); _write_err121 == nil && err2 != nil {
-        _write_err121 = thrift.WrapTException(err2)
+      if err2 := _exc138.Write(ctx, oprot); _write_err137 == nil && err2 != nil {
+        _write_err137 = thrift.WrapTException(err2)
       }
-      if err2 := oprot.WriteMessageEnd(ctx); _write_err121 == nil && err2 != nil {
-        _write_err121 = thrift.WrapTException(err2)
+      if err2 := oprot.WriteMessageEnd(ctx); _write_err137 == nil && err2 != nil {
+        _write_err137 = thrift.WrapTException(err2)
       }
-      if err2 := oprot.Flush(ctx); _write_err121 == nil && err2 != nil {
-        _write_err121 = thrift.WrapTException(err2)
+      if err2 := oprot.Flush(ctx); _write_err137 == nil && err2 != nil {
+        _write_err137 = thrift.WrapTException(err2)
       }
-      if _write_err121 != nil {
-        return false, thrift.WrapTException(_write_err121)
+      if _write_err137 != nil {
+        return false, thrift.WrapTException(_write_err137)
       }
       return true, err
     }
@@ -13540,19 +14448,19 @@ func (p *pinLaterProcessorCancelJobs) Process(ctx context.Context, seqId int32, 
   }
   tickerCancel()
   if err2 := oprot.WriteMessageBegin(ctx, "cancelJobs", thrift.REPLY, seqId); err2 != nil {
-    _write_err121 = thrift.WrapTException(err2)
+    _write_err137 = thrift.WrapTException(err2)
   }
-  if err2 := result.Write(ctx, oprot); _write_err121 == nil && err2 != nil {
-    _write_err121 = thrift.WrapTException(err2)
+  if err2 := result.Write(ctx, oprot); _write_err137 == nil && err2 != nil {
+    _write_err137 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.WriteMessageEnd(ctx); _write_err121 == nil && err2 != nil {
-    _write_err121 = thrift.WrapTException(err2)
+  if err2 := oprot.WriteMessageEnd(ctx); _write_err137 == nil && err2 != nil {
+    _write_err137 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.Flush(ctx); _write_err121 == nil && err2 != nil {
-    _write_err121 = thrift.WrapTException(err2)
+  if err2 := oprot.Flush(ctx); _write_err137 == nil && err2 != nil {
+    _write_err137 = thrift.WrapTException(err2)
   }
-  if _write_err121 != nil {
-    return false, thrift.WrapTException(_write_err121)
+  if _write_err137 != nil {
+    return false, thrift.WrapTException(_write_err137)
   }
   return true, err
 }
@@ -13562,7 +14470,7 @@ type pinLaterProcessorHeartbeatJobs struct {
 }
 
 func (p *pinLaterProcessorHeartbeatJobs) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
-  var _write_err123 error
+  var _write_err139 error
   args := PinLaterHeartbeatJobsArgs{}
   if err2 := args.Read(ctx, iprot); err2 != nil {
     iprot.ReadMessageEnd(ctx)
@@ -13612,21 +14520,21 @@ func (p *pinLaterProcessorHeartbeatJobs) Process(ctx context.Context, seqId int3
       if errors.Is(err2, thrift.ErrAbandonRequest) {
         return false, thrift.WrapTException(err2)
       }
-      _exc124 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing heartbeatJobs: " + err2.Error())
+      _exc140 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing heartbeatJobs: " + err2.Error())
       if err2 := oprot.WriteMessageBegin(ctx, "heartbeatJobs", thrift.EXCEPTION, seqId); err2 != nil {
-        _write_err123 = thrift.WrapTException(err2)
+        _write_err139 = thrift.WrapTException(err2)
       }
-      if err2 := _exc124.Write(ctx, oprot); _write_err123 == nil && err2 != nil {
-        _write_err123 = thrift.WrapTException(err2)
+      if err2 := _exc140.Write(ctx, oprot); _write_err139 == nil && err2 != nil {
+        _write_err139 = thrift.WrapTException(err2)
       }
-      if err2 := oprot.WriteMessageEnd(ctx); _write_err123 == nil && err2 != nil {
-        _write_err123 = thrift.WrapTException(err2)
+      if err2 := oprot.WriteMessageEnd(ctx); _write_err139 == nil && err2 != nil {
+        _write_err139 = thrift.WrapTException(err2)
       }
-      if err2 := oprot.Flush(ctx); _write_err123 == nil && err2 != nil {
-        _write_err123 = thrift.WrapTException(err2)
+      if err2 := oprot.Flush(ctx); _write_err139 == nil && err2 != nil {
+        _write_err139 = thrift.WrapTException(err2)
       }
-      if _write_err123 != nil {
-        return false, thrift.WrapTException(_write_err123)
+      if _write_err139 != nil {
+        return false, thrift.WrapTException(_write_err139)
       }
       return true, err
     }
@@ -13635,19 +14543,114 @@ func (p *pinLaterProcessorHeartbeatJobs) Process(ctx context.Context, seqId int3
   }
   tickerCancel()
   if err2 := oprot.WriteMessageBegin(ctx, "heartbeatJobs", thrift.REPLY, seqId); err2 != nil {
-    _write_err123 = thrift.WrapTException(err2)
+    _write_err139 = thrift.WrapTException(err2)
   }
-  if err2 := result.Write(ctx, oprot); _write_err123 == nil && err2 != nil {
-    _write_err123 = thrift.WrapTException(err2)
+  if err2 := result.Write(ctx, oprot); _write_err139 == nil && err2 != nil {
+    _write_err139 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.WriteMessageEnd(ctx); _write_err123 == nil && err2 != nil {
-    _write_err123 = thrift.WrapTException(err2)
+  if err2 := oprot.WriteMessageEnd(ctx); _write_err139 == nil && err2 != nil {
+    _write_err139 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.Flush(ctx); _write_err123 == nil && err2 != nil {
-    _write_err123 = thrift.WrapTException(err2)
+  if err2 := oprot.Flush(ctx); _write_err139 == nil && err2 != nil {
+    _write_err139 = thrift.WrapTException(err2)
   }
-  if _write_err123 != nil {
-    return false, thrift.WrapTException(_write_err123)
+  if _write_err139 != nil {
+    return false, thrift.WrapTException(_write_err139)
+  }
+  return true, err
+}
+
+type pinLaterProcessorGetAccess struct {
+  handler PinLater
+}
+
+func (p *pinLaterProcessorGetAccess) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
+  var _write_err141 error
+  args := PinLaterGetAccessArgs{}
+  if err2 := args.Read(ctx, iprot); err2 != nil {
+    iprot.ReadMessageEnd(ctx)
+    x := thrift.NewTApplicationException(thrift.PROTOCOL_ERROR, err2.Error())
+    oprot.WriteMessageBegin(ctx, "getAccess", thrift.EXCEPTION, seqId)
+    x.Write(ctx, oprot)
+    oprot.WriteMessageEnd(ctx)
+    oprot.Flush(ctx)
+    return false, thrift.WrapTException(err2)
+  }
+  iprot.ReadMessageEnd(ctx)
+
+  tickerCancel := func() {}
+  // Start a goroutine to do server side connectivity check.
+  if thrift.ServerConnectivityCheckInterval > 0 {
+    var cancel context.CancelFunc
+    ctx, cancel = context.WithCancel(ctx)
+    defer cancel()
+    var tickerCtx context.Context
+    tickerCtx, tickerCancel = context.WithCancel(context.Background())
+    defer tickerCancel()
+    go func(ctx context.Context, cancel context.CancelFunc) {
+      ticker := time.NewTicker(thrift.ServerConnectivityCheckInterval)
+      defer ticker.Stop()
+      for {
+        select {
+        case <-ctx.Done():
+          return
+        case <-ticker.C:
+          if !iprot.Transport().IsOpen() {
+            cancel()
+            return
+          }
+        }
+      }
+    }(tickerCtx, cancel)
+  }
+
+  result := PinLaterGetAccessResult{}
+  if retval, err2 := p.handler.GetAccess(ctx, args.Context); err2 != nil {
+    tickerCancel()
+    err = thrift.WrapTException(err2)
+    switch v := err2.(type) {
+    case *PinLaterException:
+      result.E = v
+    default:
+      if errors.Is(err2, thrift.ErrAbandonRequest) {
+        return false, thrift.WrapTException(err2)
+      }
+      _exc142 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing getAccess: " + err2.Error())
+      if err2 := oprot.WriteMessageBegin(ctx, "getAccess", thrift.EXCEPTION, seqId); err2 != nil {
+        _write_err141 = thrift.WrapTException(err2)
+      }
+      if err2 := _exc142.Write(ctx, oprot); _write_err141 == nil && err2 != nil {
+        _write_err141 = thrift.WrapTException(err2)
+      }
+      if err2 := oprot.WriteMessageEnd(ctx); _write_err141 == nil && err2 != nil {
+        _write_err141 = thrift.WrapTException(err2)
+      }
+      if err2 := oprot.Flush(ctx); _write_err141 == nil && err2 != nil {
+        _write_err141 = thrift.WrapTException(err2)
+      }
+      if _write_err141 != nil {
+        return false, thrift.WrapTException(_write_err141)
+      }
+      return true, err
+    }
+  } else {
+    result.Success = retval
+  }
+  tickerCancel()
+  if err2 := oprot.WriteMessageBegin(ctx, "getAccess", thrift.REPLY, seqId); err2 != nil {
+    _write_err141 = thrift.WrapTException(err2)
+  }
+  if err2 := result.Write(ctx, oprot); _write_err141 == nil && err2 != nil {
+    _write_err141 = thrift.WrapTException(err2)
+  }
+  if err2 := oprot.WriteMessageEnd(ctx); _write_err141 == nil && err2 != nil {
+    _write_err141 = thrift.WrapTException(err2)
+  }
+  if err2 := oprot.Flush(ctx); _write_err141 == nil && err2 != nil {
+    _write_err141 = thrift.WrapTException(err2)
+  }
+  if _write_err141 != nil {
+    return false, thrift.WrapTException(_write_err141)
   }
   return true, err
 }
@@ -15217,17 +16220,17 @@ func (p *PinLaterLookupJobsResult)  ReadField0(ctx context.Context, iprot thrift
   tMap := make(map[string]*PinLaterJobInfo, size)
   p.Success =  tMap
   for i := 0; i < size; i ++ {
-var _key125 string
+var _key143 string
     if v, err := iprot.ReadString(ctx); err != nil {
     return thrift.PrependError("error reading field 0: ", err)
 } else {
-    _key125 = v
+    _key143 = v
 }
-    _val126 := &PinLaterJobInfo{}
-    if err := _val126.Read(ctx, iprot); err != nil {
-      return thrift.PrependError(fmt.Sprintf("%T error reading struct: ", _val126), err)
+    _val144 := &PinLaterJobInfo{}
+    if err := _val144.Read(ctx, iprot); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T error reading struct: ", _val144), err)
     }
-    p.Success[_key125] = _val126
+    p.Success[_key143] = _val144
   }
   if err := iprot.ReadMapEnd(ctx); err != nil {
     return thrift.PrependError("error reading map end: ", err)
@@ -15870,6 +16873,249 @@ func (p *PinLaterHeartbeatJobsResult) String() string {
     return "<nil>"
   }
   return fmt.Sprintf("PinLaterHeartbeatJobsResult(%+v)", *p)
+}
+
+// Attributes:
+//  - Context
+type PinLaterGetAccessArgs struct {
+  Context *RequestContext `thrift:"context,1" db:"context" json:"context"`
+}
+
+func NewPinLaterGetAccessArgs() *PinLaterGetAccessArgs {
+  return &PinLaterGetAccessArgs{}
+}
+
+var PinLaterGetAccessArgs_Context_DEFAULT *RequestContext
+func (p *PinLaterGetAccessArgs) GetContext() *RequestContext {
+  if !p.IsSetContext() {
+    return PinLaterGetAccessArgs_Context_DEFAULT
+  }
+return p.Context
+}
+func (p *PinLaterGetAccessArgs) IsSetContext() bool {
+  return p.Context != nil
+}
+
+func (p *PinLaterGetAccessArgs) Read(ctx context.Context, iprot thrift.TProtocol) error {
+  if _, err := iprot.ReadStructBegin(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T read error: ", p), err)
+  }
+
+
+  for {
+    _, fieldTypeId, fieldId, err := iprot.ReadFieldBegin(ctx)
+    if err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T field %d read error: ", p, fieldId), err)
+    }
+    if fieldTypeId == thrift.STOP { break; }
+    switch fieldId {
+    case 1:
+      if fieldTypeId == thrift.STRUCT {
+        if err := p.ReadField1(ctx, iprot); err != nil {
+          return err
+        }
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    default:
+      if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+        return err
+      }
+    }
+    if err := iprot.ReadFieldEnd(ctx); err != nil {
+      return err
+    }
+  }
+  if err := iprot.ReadStructEnd(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T read struct end error: ", p), err)
+  }
+  return nil
+}
+
+func (p *PinLaterGetAccessArgs)  ReadField1(ctx context.Context, iprot thrift.TProtocol) error {
+  p.Context = &RequestContext{}
+  if err := p.Context.Read(ctx, iprot); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T error reading struct: ", p.Context), err)
+  }
+  return nil
+}
+
+func (p *PinLaterGetAccessArgs) Write(ctx context.Context, oprot thrift.TProtocol) error {
+  if err := oprot.WriteStructBegin(ctx, "getAccess_args"); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write struct begin error: ", p), err) }
+  if p != nil {
+    if err := p.writeField1(ctx, oprot); err != nil { return err }
+  }
+  if err := oprot.WriteFieldStop(ctx); err != nil {
+    return thrift.PrependError("write field stop error: ", err) }
+  if err := oprot.WriteStructEnd(ctx); err != nil {
+    return thrift.PrependError("write struct stop error: ", err) }
+  return nil
+}
+
+func (p *PinLaterGetAccessArgs) writeField1(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if err := oprot.WriteFieldBegin(ctx, "context", thrift.STRUCT, 1); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write field begin error 1:context: ", p), err) }
+  if err := p.Context.Write(ctx, oprot); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T error writing struct: ", p.Context), err)
+  }
+  if err := oprot.WriteFieldEnd(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write field end error 1:context: ", p), err) }
+  return err
+}
+
+func (p *PinLaterGetAccessArgs) String() string {
+  if p == nil {
+    return "<nil>"
+  }
+  return fmt.Sprintf("PinLaterGetAccessArgs(%+v)", *p)
+}
+
+// Attributes:
+//  - Success
+//  - E
+type PinLaterGetAccessResult struct {
+  Success *AccessView `thrift:"success,0" db:"success" json:"success,omitempty"`
+  E *PinLaterException `thrift:"e,1" db:"e" json:"e,omitempty"`
+}
+
+func NewPinLaterGetAccessResult() *PinLaterGetAccessResult {
+  return &PinLaterGetAccessResult{}
+}
+
+var PinLaterGetAccessResult_Success_DEFAULT *AccessView
+func (p *PinLaterGetAccessResult) GetSuccess() *AccessView {
+  if !p.IsSetSuccess() {
+    return PinLaterGetAccessResult_Success_DEFAULT
+  }
+return p.Success
+}
+var PinLaterGetAccessResult_E_DEFAULT *PinLaterException
+func (p *PinLaterGetAccessResult) GetE() *PinLaterException {
+  if !p.IsSetE() {
+    return PinLaterGetAccessResult_E_DEFAULT
+  }
+return p.E
+}
+func (p *PinLaterGetAccessResult) IsSetSuccess() bool {
+  return p.Success != nil
+}
+
+func (p *PinLaterGetAccessResult) IsSetE() bool {
+  return p.E != nil
+}
+
+func (p *PinLaterGetAccessResult) Read(ctx context.Context, iprot thrift.TProtocol) error {
+  if _, err := iprot.ReadStructBegin(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T read error: ", p), err)
+  }
+
+
+  for {
+    _, fieldTypeId, fieldId, err := iprot.ReadFieldBegin(ctx)
+    if err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T field %d read error: ", p, fieldId), err)
+    }
+    if fieldTypeId == thrift.STOP { break; }
+    switch fieldId {
+    case 0:
+      if fieldTypeId == thrift.STRUCT {
+        if err := p.ReadField0(ctx, iprot); err != nil {
+          return err
+        }
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    case 1:
+      if fieldTypeId == thrift.STRUCT {
+        if err := p.ReadField1(ctx, iprot); err != nil {
+          return err
+        }
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    default:
+      if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+        return err
+      }
+    }
+    if err := iprot.ReadFieldEnd(ctx); err != nil {
+      return err
+    }
+  }
+  if err := iprot.ReadStructEnd(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T read struct end error: ", p), err)
+  }
+  return nil
+}
+
+func (p *PinLaterGetAccessResult)  ReadField0(ctx context.Context, iprot thrift.TProtocol) error {
+  p.Success = &AccessView{}
+  if err := p.Success.Read(ctx, iprot); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T error reading struct: ", p.Success), err)
+  }
+  return nil
+}
+
+func (p *PinLaterGetAccessResult)  ReadField1(ctx context.Context, iprot thrift.TProtocol) error {
+  p.E = &PinLaterException{}
+  if err := p.E.Read(ctx, iprot); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T error reading struct: ", p.E), err)
+  }
+  return nil
+}
+
+func (p *PinLaterGetAccessResult) Write(ctx context.Context, oprot thrift.TProtocol) error {
+  if err := oprot.WriteStructBegin(ctx, "getAccess_result"); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write struct begin error: ", p), err) }
+  if p != nil {
+    if err := p.writeField0(ctx, oprot); err != nil { return err }
+    if err := p.writeField1(ctx, oprot); err != nil { return err }
+  }
+  if err := oprot.WriteFieldStop(ctx); err != nil {
+    return thrift.PrependError("write field stop error: ", err) }
+  if err := oprot.WriteStructEnd(ctx); err != nil {
+    return thrift.PrependError("write struct stop error: ", err) }
+  return nil
+}
+
+func (p *PinLaterGetAccessResult) writeField0(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if p.IsSetSuccess() {
+    if err := oprot.WriteFieldBegin(ctx, "success", thrift.STRUCT, 0); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field begin error 0:success: ", p), err) }
+    if err := p.Success.Write(ctx, oprot); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T error writing struct: ", p.Success), err)
+    }
+    if err := oprot.WriteFieldEnd(ctx); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field end error 0:success: ", p), err) }
+  }
+  return err
+}
+
+func (p *PinLaterGetAccessResult) writeField1(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if p.IsSetE() {
+    if err := oprot.WriteFieldBegin(ctx, "e", thrift.STRUCT, 1); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field begin error 1:e: ", p), err) }
+    if err := p.E.Write(ctx, oprot); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T error writing struct: ", p.E), err)
+    }
+    if err := oprot.WriteFieldEnd(ctx); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field end error 1:e: ", p), err) }
+  }
+  return err
+}
+
+func (p *PinLaterGetAccessResult) String() string {
+  if p == nil {
+    return "<nil>"
+  }
+  return fmt.Sprintf("PinLaterGetAccessResult(%+v)", *p)
 }
 
 

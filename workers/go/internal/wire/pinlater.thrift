@@ -527,6 +527,37 @@ struct HeartbeatJobsResponse {
   4: optional i64 commandNumber,
 }
 
+struct AccessGrant {
+  /** enqueue, consume, read, operate, admin, gateway */
+  1: required list<string> actions,
+  /** Patterns, in which * stands for any characters. */
+  2: required list<string> queues,
+  3: optional bool bodies = true,
+  /** Patterns of the groups that jobs may get, "" for jobs without one. Absent: all. */
+  4: optional list<string> groups,
+}
+
+/** How many of a kind an identity has made that are there. */
+struct StoredCount {
+  /** flows, flow-items, queues, schedules, tokens */
+  1: required string kind,
+  /** Absent: it is not known now. */
+  2: optional i64 used,
+  /** 0: any number. */
+  3: required i64 limit,
+}
+
+/** Who a caller is, and what it may. */
+struct AccessView {
+  1: required string identity,
+  2: required list<string> roles,
+  3: required list<AccessGrant> grants,
+  /** False: no rules are in force, so everybody may do all that needs no admin password. */
+  4: optional bool hasRules,
+  /** What it has made of each kind; absent where that is not counted. */
+  100: optional list<StoredCount> stored,
+}
+
 service PinLater {
   void createQueue(1: RequestContext context, 2: string name) throws (1: PinLaterException e),
 
@@ -553,4 +584,7 @@ service PinLater {
   /** Keeps claims alive, says which are lost and which jobs are to stop. */
   HeartbeatJobsResponse heartbeatJobs(1: RequestContext context, 2: HeartbeatJobsRequest request)
       throws (1: PinLaterException e),
+
+  /** The caller's identity and rights. Needs nothing. */
+  AccessView getAccess(1: RequestContext context) throws (1: PinLaterException e),
 }
