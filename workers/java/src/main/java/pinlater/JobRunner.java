@@ -55,7 +55,7 @@ final class JobRunner {
         Duration took = Duration.ofNanos(System.nanoTime() - job.begunNanos());
         try {
             return failed(job, type, error, took);
-        } catch (RuntimeException fault) { // such as an exception whose message cannot be had
+        } catch (RuntimeException | StackOverflowError fault) { // such as an exception whose message cannot be had
             LOG.log(Level.ERROR, "what job " + job + " threw cannot be reported; it is tried again", fault);
             String status = "attempt " + job.attempt() + ": " + error.getClass().getName() + "\n";
             return new End(Outcome.RETRY, Settlement.retry(job, status, UNREPORTED_DELAY_MS));

@@ -36,6 +36,9 @@ final class Poller implements Runnable {
 
         /** A connection is gone, or about to go, that claims may be bound to. */
         void disconnected();
+
+        /** The servers do not know the token, also after a while. */
+        void tokenRefused(CallException error);
     }
 
     /** A job as a server handed it out. */
@@ -51,6 +54,9 @@ final class Poller implements Runnable {
     private static final long SHORTEST_HOLD_MS = 20;
     private static final long STOPPING_PAUSE_MS = 200;
     private static final String FORBIDDEN = "FORBIDDEN";
+
+    /** Servers hold back answers to wrong tokens. */
+    private static final long REFUSED_MS = 60_000;
 
     private final Calls calls;
     private final Worker.Settings settings;
@@ -359,8 +365,35 @@ final class Poller implements Runnable {
         if (failures == settings.cluster().servers().size() + 1) {
             LOG.log(Level.WARNING, "no jobs come, and the worker keeps trying: {0}", error.getMessage());
         }
+        if (error.reason().equals(FORBIDDEN)) {
+            CallException unknown = whyTokenIsRefused();
+            if (unknown != null) {
+                owner.tokenRefused(unknown);
+                return;
+            }
+        }
         boolean refused = !error.retryable() && !error.reason().equals(CallException.OUTCOME_UNKNOWN);
         hold(refused ? LOOK_AGAIN_MS : Math.max(Calls.pauseMs(failures), error.retryAfterMs()));
+    }
+
+    /** Null: the servers know it, and rules that forbid something may change; or they do not say. */
+    private CallException whyTokenIsRefused() {
+        CallException refusal = null;
+        for (long pauseMs : new long[] {0, LOOK_AGAIN_MS}) { // its file has time to change
+            if (!Calls.pause(pauseMs)) {
+                return null;
+            }
+            try (Calls fresh = new Calls(settings.cluster(), () -> {})) { // its connection shows the token of now
+                fresh.once(REFUSED_MS, (client, context) -> client.getAccess(context));
+                return null;
+            } catch (CallException error) {
+                if (!error.reason().equals(FORBIDDEN)) {
+                    return null;
+                }
+                refusal = error;
+            }
+        }
+        return refusal;
     }
 
     private synchronized boolean isConnected() {

@@ -72,7 +72,8 @@ public final class Worker implements AutoCloseable {
     private Thread polls;
     private boolean quiet;
     private boolean draining;
-    private boolean hurries;
+    private long endNanos;
+    private CallException failure;
     private boolean hasStopped;
 
     private Worker(Builder builder) {
@@ -112,6 +113,8 @@ public final class Worker implements AutoCloseable {
     /**
      * Starts, and returns when the worker has stopped. SIGTERM and SIGINT drain it: it takes no new jobs, gives those that
      * run the time of {@link Builder#drain}, hands back the others, and sends all results. A second one hands back at once.
+     *
+     * @throws CallException the servers do not know the token, also after a while; the worker has drained
      */
     public void run() {
         AtomicBoolean signalled = new AtomicBoolean();
@@ -124,6 +127,11 @@ public final class Worker implements AutoCloseable {
         });
         start();
         stopped.join();
+        synchronized (this) {
+            if (failure != null) {
+                throw failure;
+            }
+        }
     }
 
     /** Takes no more jobs, and stops when those that run have ended, or the time to drain is over. Returns at once. */
@@ -133,10 +141,6 @@ public final class Worker implements AutoCloseable {
 
     /** Stops, and hands back what runs at once. */
     public void drainNow() {
-        synchronized (this) {
-            hurries = true;
-            notifyAll();
-        }
         drain(0);
     }
 
@@ -198,6 +202,15 @@ public final class Worker implements AutoCloseable {
         @Override
         public void disconnected() {
             heartbeats.beatAll();
+        }
+
+        @Override
+        public void tokenRefused(CallException error) {
+            LOG.log(Level.ERROR, "the worker ends, as the servers do not know its token: {0}", error.getMessage());
+            synchronized (Worker.this) {
+                failure = error;
+            }
+            drain();
         }
     }
 
@@ -376,19 +389,24 @@ public final class Worker implements AutoCloseable {
         return draining;
     }
 
+    /** Asked again, the earlier end counts: an operator's stop gives the jobs as long as they take, a SIGTERM does not. */
     private void drain(long graceMs) {
         synchronized (this) {
+            long nowNanos = System.nanoTime();
+            long graceNanos = TimeUnit.MILLISECONDS.toNanos(graceMs);
             if (draining) {
+                endNanos = nowNanos + Math.min(endNanos - nowNanos, graceNanos);
+                notifyAll();
                 return;
             }
             draining = true;
+            endNanos = nowNanos + graceNanos;
         }
         listener.draining();
-        Threads.named("pinlater-drain").newThread(() -> stop(graceMs)).start();
+        Threads.named("pinlater-drain").newThread(this::stop).start();
     }
 
-    private void stop(long graceMs) {
-        long endNanos = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(graceMs);
+    private void stop() {
         try {
             poller.stop();
             heartbeats.reportNow();
@@ -399,7 +417,7 @@ public final class Worker implements AutoCloseable {
                 polls.join(LAST_ANSWERS_MS);
             }
             slots.takeAll().forEach(this::handBack); // what was on its way
-            awaitEnds(endNanos);
+            awaitEnds();
             slots.running().forEach(this::handBack);
             acks.close(polls == null ? 0 : LAST_RESULTS_MS);
             synchronized (this) {
@@ -416,8 +434,8 @@ public final class Worker implements AutoCloseable {
         }
     }
 
-    private synchronized void awaitEnds(long endNanos) throws InterruptedException {
-        while (!hurries && !slots.running().isEmpty()) {
+    private synchronized void awaitEnds() throws InterruptedException {
+        while (!slots.running().isEmpty()) {
             long leftMs = TimeUnit.NANOSECONDS.toMillis(endNanos - System.nanoTime());
             if (leftMs <= 0) {
                 return;

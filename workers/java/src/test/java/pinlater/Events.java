@@ -74,6 +74,11 @@ final class Events implements WorkerListener {
     }
 
     @Override
+    public void draining() {
+        add("draining");
+    }
+
+    @Override
     public void ended() {
         add("ended");
     }

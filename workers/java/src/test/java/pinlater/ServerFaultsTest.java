@@ -155,6 +155,13 @@ final class ServerFaultsTest {
     }
 
     @Test
+    void aWorkerWhoseTokenNoServerKnowsEndsWithTheError() {
+        Cluster cluster = Cluster.builder(server.address()).token("plt_" + "x".repeat(43)).build();
+        Worker worker = Worker.builder(cluster).queue(QUEUE).handle("noop", job -> null).build();
+        assertEquals("FORBIDDEN", assertThrows(CallException.class, worker::run).reason());
+    }
+
+    @Test
     void aTokenFileThatOthersCanReadIsRefused() throws Exception {
         Path file = Files.createFile(server.folder().resolve("token"));
         Files.writeString(file, "plt_x\n");

@@ -2,10 +2,12 @@ package pinlater;
 
 import com.pinterest.pinlater.thrift.CancelJobsRequest;
 import com.pinterest.pinlater.thrift.CancelMode;
+import com.pinterest.pinlater.thrift.CommandWorkersRequest;
 import com.pinterest.pinlater.thrift.PinLaterDeleteJobsRequest;
 import com.pinterest.pinlater.thrift.PinLaterJobInfo;
 import com.pinterest.pinlater.thrift.PinLaterJobState;
 import com.pinterest.pinlater.thrift.PinLaterLookupJobRequest;
+import com.pinterest.pinlater.thrift.WorkerCommand;
 import java.io.IOException;
 import java.net.ServerSocket;
 import java.nio.file.Files;
@@ -130,6 +132,12 @@ final class TestServer implements AutoCloseable {
     void deleteRunning(String queue) {
         PinLaterDeleteJobsRequest request = new PinLaterDeleteJobsRequest(queue, PinLaterJobState.IN_PROGRESS);
         calls.call((client, context) -> client.deleteJobs(context, request));
+    }
+
+    /** Each worker hears it with its next report. */
+    void command(WorkerCommand command) {
+        CommandWorkersRequest request = new CommandWorkersRequest(command).setAllWorkers(true);
+        calls.call((client, context) -> client.commandWorkers(context, request));
     }
 
     @Override

@@ -7,6 +7,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import com.pinterest.pinlater.thrift.PinLaterJobInfo;
 import com.pinterest.pinlater.thrift.PinLaterJobState;
+import com.pinterest.pinlater.thrift.WorkerCommand;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
@@ -285,6 +286,18 @@ final class WorkerTest {
         events.await("begun " + job + " 1");
         worker.drain();
         worker.drainNow();
+        worker.stopped().get(60, TimeUnit.SECONDS);
+        assertHandedBack(job);
+    }
+
+    @Test
+    void aDrainEndsTheWaitOfAnOperatorsStop() throws Exception {
+        start(builder().drain(Duration.ZERO).handle("job", job -> release.await(60, TimeUnit.SECONDS)));
+        String job = enqueue();
+        events.await("begun " + job + " 1");
+        server.command(WorkerCommand.STOP);
+        events.await("draining");
+        worker.drain();
         worker.stopped().get(60, TimeUnit.SECONDS);
         assertHandedBack(job);
     }
