@@ -60,6 +60,7 @@ export function readBody(sent: string, encoding: string | null): Call | null {
       if (!isOfKind) throw new TypeError(`${key} is ${JSON.stringify(value).slice(0, 80)}`);
       Object.assign(call, { [key]: value });
     }
+    for (const [name, value] of Object.entries(call.headers)) call.headers[name] = String(value);
   } catch (error) {
     throw new Fail(`BodyInvalid: a body that cannot be read: ${String(error)}`, { cause: error });
   }

@@ -35,8 +35,16 @@ export function success(claim: Claim, value: unknown, keepsResult: boolean): Out
   return { word: "succeeded", result: { claim, kind: "succeeded", form, chars: written?.length ?? 0 } };
 }
 
-/** Of a handler that threw. `place`: host and process. */
+/** Of a handler that threw. `place`: host and process. What cannot even be looked at fails the attempt, no more. */
 export function thrown(claim: Claim, error: unknown, policy: RetryPolicy, place: string): Outcome {
+  try {
+    return decided(claim, error, policy, place);
+  } catch {
+    return decided(claim, new Error("something was thrown that cannot be shown"), policy, place);
+  }
+}
+
+function decided(claim: Claim, error: unknown, policy: RetryPolicy, place: string): Outcome {
   const why = claim.stopped?.why;
   if (why === "lost") return { word: "lost", result: null };
   if (why === "stopping") return handedBack(claim);

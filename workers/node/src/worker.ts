@@ -74,6 +74,7 @@ const LAST_ACKS_MS = 5_000;
 const HURRIED_ACKS_MS = 2_000;
 const LAST_ANSWER_MS = 2_000; // what a poll that is ended may take for an answer that is on its way
 const REFUSED_PAUSE_MS = 2_000;
+const REFUSED_TIMEOUT_MS = 60_000; // servers hold back answers to wrong tokens
 const MOST_NAMED = 100;
 const MOST_NAME_CHARS = 100;
 const MOST_UNACKED = 10_000; // beyond that no more jobs are taken until a server has confirmed some
@@ -212,7 +213,6 @@ export class Worker {
 
   async #pollUntilDrained(): Promise<void> {
     let failures = 0;
-    let refusals = 0;
     const isOver = () => this.#drain.signal.aborted;
     while (!isOver()) {
       const free = this.#slots - this.#running.size;
@@ -226,7 +226,7 @@ export class Worker {
       let pauseMs = 0;
       try {
         const answer = await this.#dequeue(limit, riding);
-        failures = refusals = 0;
+        failures = 0;
         pauseMs = this.#trouble(answer);
         if (answer.jobs.length > 0) await setImmediate(); // those that end at once ride on the next poll
       } catch (error) {
@@ -234,14 +234,27 @@ export class Worker {
         this.#hook("failed", "a dequeue", error);
         pauseMs = backoffMs(failures++);
         if (error instanceof PinLaterError) {
-          const isForbidden = error.status === 401 || error.status === 403;
-          if (isForbidden && refusals++ > 0) return this.#fail(error); // with the token as it is now, too
-          const hintMs = isForbidden ? REFUSED_PAUSE_MS : (error.retryAfterMs ?? 0);
+          if (isForbidden(error) && (await this.#isTokenUnknown())) return this.#fail(error);
+          const hintMs = isForbidden(error) ? REFUSED_PAUSE_MS : (error.retryAfterMs ?? 0);
           pauseMs = Math.max(pauseMs, Math.min(hintMs, LOOK_AGAIN_MS));
         }
       }
       if (pauseMs > 0) await sleep(pauseMs, this.#drain.signal).catch(() => {});
     }
+  }
+
+  /** The servers refuse the token twice, so that it could be replaced. Else rules forbid something, and may change. */
+  async #isTokenUnknown(): Promise<boolean> {
+    for (const pauseMs of [0, REFUSED_PAUSE_MS]) {
+      try {
+        await sleep(pauseMs, this.#drain.signal);
+        await this.#connection.call("/v1/access", { timeoutMs: REFUSED_TIMEOUT_MS, signal: this.#drain.signal });
+        return false;
+      } catch (error) {
+        if (!isForbidden(error)) return false; // the dequeues say what is wrong
+      }
+    }
+    return true;
   }
 
   async #dequeue(limit: number, riding: RidingAcks): Promise<DequeueAnswer> {
@@ -458,6 +471,10 @@ export class Worker {
       this.#log(`hook ${name} failed: ${String(error)}`);
     }
   }
+}
+
+function isForbidden(error: unknown): boolean {
+  return error instanceof PinLaterError && (error.status === 401 || error.status === 403);
 }
 
 function aborted(signal: AbortSignal): Promise<void> {

@@ -389,3 +389,26 @@ test("a worker whose token is refused twice ends with the error", async () => {
     assert.ok(asked >= 2, "it was read again");
   });
 });
+
+test("a header that is no text, and what cannot be looked at, cost an attempt and not the worker", async () => {
+  const queue = await server.queue();
+  const producer = server.producer();
+  const unseen = new Proxy(new Error("hidden"), {
+    get: () => {
+      throw new TypeError("no look");
+    },
+  });
+  const handlers = (worker) =>
+    worker
+      .handle("plain", () => Promise.reject(new Error("wrong")), { retry: never })
+      .handle("odd", () => Promise.reject(unseen), { retry: never });
+  await working(server, { queues: [queue], handlers }, async () => {
+    const body = (map) => `PINLATER/1 application/json\n${JSON.stringify(map)}`;
+    for (const map of [{ job: "plain", headers: { "pinlater-secret": 5 } }, { job: "odd" }]) {
+      const { descriptor } = await producer.enqueue(queue, { body: body(map) });
+      const ended = await producer.wait(descriptor, { timeoutMs: 60_000 });
+      assert.equal(ended.state, "failed");
+      assert.match(ended.status, /attempt 1 of 11/);
+    }
+  });
+});
