@@ -71,6 +71,14 @@ class TrialWorker(ProgramProcess):
         assert code == 0, (code, self.text())
         assert self.ledger.events(worker=self.name)[-1]["event"] == "stopped", self.ledger.events()[-5:]
 
+    def fails(self) -> None:
+        """It ends by itself, with 1."""
+        try:
+            code = self.process.wait(WITHIN_S)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"it does not end: {self.text()}") from None
+        assert code == 1, (code, self.text())
+
 
 class TrialProducer(ProgramProcess):
     """One command at a time."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 from pinlater.model import JobState
@@ -9,6 +10,9 @@ from tests.kits.programs import job_command
 from tests.kits.site import PASSWORD
 from tests.kits.trial import Stand, row
 from tests.server.certificates import Authority
+
+AWAY_S = 6.0
+"""Every server knows a change of a token after two seconds; in the others one that no server knows is refused twice."""
 
 
 def token_file(stand: Stand, name: str, *roles: str) -> str:
@@ -84,3 +88,26 @@ def token_is_exchanged(stand: Stand) -> None:
         job = site.enqueue(queue, "trial.noop")
         worker.ledger.has_once(site.ended([job]))
         assert site.info(job).state is JobState.SUCCEEDED
+
+
+@row("A worker whose token is revoked ends with exit code 1: no server takes what it says any more.")
+def token_is_revoked(stand: Stand) -> None:
+    site = stand.secure
+    queue = site.queue()
+    with site.worker(queue, token_file=token_file(stand, "revoked", "worker")) as worker:
+        site.client.delete_token("revoked", PASSWORD)
+        worker.fails()
+
+
+@row("A worker whose token loses the right to its queue for a while keeps trying, and works when it is back.")
+def right_comes_back(stand: Stand) -> None:
+    site = stand.secure
+    queue = site.queue()
+    path = token_file(stand, "changing", "worker")
+    with site.worker(queue, token_file=path) as worker:
+        site.token("changing", "viewer")
+        jobs = [site.enqueue(queue, "trial.noop")]  # the poll that waits may still bring this one, and ends
+        time.sleep(AWAY_S)
+        jobs.append(site.enqueue(queue, "trial.noop"))
+        site.token("changing", "worker")
+        worker.ledger.has_once(site.ended(jobs))

@@ -371,6 +371,7 @@ SLEEPS: dict[str, tuple[int, str]] = {
     "tests/faults/test_sentinels.py": (1, UNJUDGED),
     "tests/faults/test_stalls.py": (1, UNJUDGED),
     "tests/flows/test_payroll_kills.py": (1, UNJUDGED),
+    "tests/kits/rows_access.py": (1, "the right is away for so long"),
     "tests/server/test_client_calls.py": (3, UNJUDGED),
     "tests/server/test_client_end_of_waits.py": (1, UNJUDGED),
     "tests/server/test_client_failures.py": (1, UNJUDGED),
