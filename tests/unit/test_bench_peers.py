@@ -12,10 +12,10 @@ import pytest
 from tests.bench.peers import packages, produce
 from tests.bench.peers.brokers import BROKERS
 from tests.bench.peers.on_beanstalkd import BeanstalkdConnection
-from tests.bench.peers.products import BEANSTALKD, NATS, ON_POSTGRES, PRODUCTS, QUEUES
+from tests.bench.peers.products import ASYNQ, BEANSTALKD, KITS, NATS, ON_POSTGRES, PRODUCTS, QUEUES
 from tests.bench.run import PERSISTENCE
 
-ALL = {product.name: product for product in (*PRODUCTS, *ON_POSTGRES, *QUEUES)}
+ALL = {product.name: product for product in (*PRODUCTS, *ON_POSTGRES, *QUEUES, *KITS, ASYNQ)}
 FOLDER = Path(packages.__file__).parent
 
 

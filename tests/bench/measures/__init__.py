@@ -26,6 +26,7 @@ NAMES = (
     "worker_drain",
     "worker_defaults",
     "peers",
+    "kits",
     "together",
     "pickup",
     "queues_pickup",

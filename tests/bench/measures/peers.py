@@ -27,7 +27,7 @@ from tests.bench.peers.record import AT_ONCE, Begun, count_begun, read_begun
 from tests.bench.processes import CpuWatch, LoadProgram, per_job, served
 from tests.bench.run import PERSISTENCE, Run
 from tests.bench.run import stand as empty_store
-from tests.stores.process import dies_with_us
+from tests.stores.process import dies_with_us, free_port
 
 ENQUEUED = 20_000
 LONE = 5_000
@@ -98,7 +98,7 @@ def enqueue(run: Run, products: Sequence[Product], prefix: str, at_once: int = A
             rates[product.name].append(jobs / seconds)
             run.say(f"  {product.name}, {name}, round {number + 1}: {jobs / seconds:,.0f} jobs/s")
     for product in products:
-        figure = _figure(f"{prefix}/{name}, {product.name}", "jobs/s", rates[product.name], product)
+        figure = figure_of(f"{prefix}/{name}, {product.name}", "jobs/s", rates[product.name], product)
         figure = replace(figure, cpu_us=spent_us[product.name])
         if at_once == 1 and product.is_ours and BULLMQ.name in rates:
             figure = replace(figure, goals=[OfFloor(1)], floors=rates[BULLMQ.name], floor_is="BullMQ's rate")
@@ -107,19 +107,25 @@ def enqueue(run: Run, products: Sequence[Product], prefix: str, at_once: int = A
 
 def drain(run: Run, product: Product, name: str, options: Sequence[str], prefix: str = "peers") -> Figure:
     """Jobs per second from a full queue by one worker command, without the first and the last tenth."""
-    jobs, rates = run.sizes.jobs(product.drained), []
+    rates = []
     for number in range(run.sizes.rounds):
-        with ExitStack() as ending:
-            stand = Stand(run, product, ["bench"], ending)
-            stand.produce(jobs)
-            stand.start_worker(options)
-            begun = stand.begun(jobs, DRAIN_WITHIN_S)
-        if len(begun) < jobs:
-            raise RuntimeError(f"{product.name} ran {len(begun)} of {jobs} jobs in {DRAIN_WITHIN_S} s")
-        first, last = begun[jobs // 10], begun[jobs * 9 // 10]
-        rates.append((jobs * 9 // 10 - jobs // 10) / ((last.begun_ns - first.begun_ns) / 1e9))
+        rates.append(drained_per_s(run, product, options))
         run.say(f"  {product.name}, {name}, round {number + 1}: {rates[-1]:,.0f} jobs/s")
-    return _figure(f"{prefix}/drain, {name}, {product.name}", "jobs/s", rates, product, options)
+    return figure_of(f"{prefix}/drain, {name}, {product.name}", "jobs/s", rates, product, options)
+
+
+def drained_per_s(run: Run, product: Product, options: Sequence[str]) -> float:
+    """Of one round, without the first and the last tenth."""
+    jobs = run.sizes.jobs(product.drained)
+    with ExitStack() as ending:
+        stand = Stand(run, product, ["bench"], ending)
+        stand.produce(jobs)
+        stand.start_worker(options)
+        begun = stand.begun(jobs, DRAIN_WITHIN_S)
+    if len(begun) < jobs:
+        raise RuntimeError(f"{product.name} ran {len(begun)} of {jobs} jobs in {DRAIN_WITHIN_S} s")
+    first, last = begun[jobs // 10], begun[jobs * 9 // 10]
+    return (jobs * 9 // 10 - jobs // 10) / ((last.begun_ns - first.begun_ns) / 1e9)
 
 
 def pick_up(run: Run, product: Product, queues: int, prefix: str = "peers") -> Iterator[Figure]:
@@ -136,7 +142,7 @@ def pick_up(run: Run, product: Product, queues: int, prefix: str = "peers") -> I
         run.say(f"  {product.name}, {queues} queues: p50 {quantile(rounds[-1], 0.5):.2f} ms")
     for share in (0.5, 0.99):
         values = [quantile(times, share) for times in rounds]
-        yield _figure(f"{prefix}/pickup p{share * 100:.0f}, {queues} queues, {product.name}", "ms", values, product)
+        yield figure_of(f"{prefix}/pickup p{share * 100:.0f}, {queues} queues, {product.name}", "ms", values, product)
 
 
 def _rates(run: Run, product: Product) -> Iterator[Figure]:
@@ -157,10 +163,11 @@ def _rates(run: Run, product: Product) -> Iterator[Figure]:
             rounds[queue].append(counted / COUNTED_S / rate)
             run.say(f"  {product.name}, a rate of {rate}/s: {rounds[queue][-1]:.2f} of it")
     for queue, rate in RATES.items():
-        yield _figure(f"peers/rate of {rate}/s, {product.name}", "of the rate", rounds[queue], product)
+        yield figure_of(f"peers/rate of {rate}/s, {product.name}", "of the rate", rounds[queue], product)
 
 
-def _figure(name: str, unit: str, rounds: Sequence[float], product: Product, options: Sequence[str] = ()) -> Figure:
+def figure_of(name: str, unit: str, rounds: Sequence[float], product: Product, options: Sequence[str] = ()) -> Figure:
+    """With the product's version and the options of its worker as a note."""
     notes = f"{product.name} {product.version}; options of its worker: {' '.join(options) or 'none'}"
     return Figure(name, unit, list(rounds), [], persistence=PERSISTENCE[product.store], notes=notes)
 
@@ -185,18 +192,21 @@ class Stand:
         folder = Path(ending.enter_context(tempfile.TemporaryDirectory(prefix="pinlater-bench-")))
         self._record = folder / "record"
         self._record.touch()
+        http = f"127.0.0.1:{free_port()}"
         broker = store.fresh() if product.is_ours else store.fresh().replace("+psycopg", "")
         if product.is_ours:
             file = folder / "queues.toml"
             file.write_text(
                 "".join(f"[queues.{queue}]\nmax_jobs_per_second = {rate}\n" for queue, rate in (rates or {}).items())
             )
-            server = ending.enter_context(served([broker], 1, options=["--queue-file", str(file)]))
+            options = ["--queue-file", str(file), *(["--api", http] if product.needs_http else [])]
+            server = ending.enter_context(served([broker], 1, options=options))
             broker, self.pids["server"] = server.address, server.supervisor
             with Client(broker) as client:
                 for queue in queues:
                     client.create_queue(queue)
         self._env = environment(product, broker, queues, self._record, rates or {})
+        self._env["BENCH_HTTP"] = f"http://{http}"
         if product.prepare:
             subprocess.run(product.prepare, env=self._env, cwd=TASKS, check=True, capture_output=True)
 

@@ -11,7 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
@@ -29,8 +29,9 @@ ON_PYPI = (
     "uvloop>=0.21",
 )
 ON_NPM = ("graphile-worker@0.16", "bullmq@^6", "ioredis@^5")
-_PYTHON, _NODE, _GO = (Path(sys.prefix) / name for name in ("peers", "peers-node", "peers-go"))
+_PYTHON, _NODE, _GO, _KITS = (Path(sys.prefix) / name for name in ("peers", "peers-node", "peers-go", "peers-kits"))
 PEERS_PYTHON = str(_PYTHON / "bin" / "python")
+_ROOT = Path(__file__).parents[3]
 NODE_PACKAGES = str(_NODE / "package.json")
 """From where a program in Node finds them."""
 
@@ -111,6 +112,27 @@ class GoPackage:
 
 
 @dataclass(frozen=True)
+class KitPackage:
+    """A kit that is built in a copy, where its tools may leave files. `commands`: what builds it, in that folder."""
+
+    language: str
+    commands: Callable[[Path], Sequence[Sequence[str]]]
+
+    @property
+    def folder(self) -> Path:
+        return _KITS / "workers" / self.language
+
+    def missing(self) -> str:
+        for place in (Path("workers") / self.language, Path("thrift")):
+            left = shutil.ignore_patterns("node_modules", "dist", "target")
+            shutil.copytree(_ROOT / place, _KITS / place, ignore=left, dirs_exist_ok=True)
+        return _failure(*self.commands(self.folder))
+
+    def version(self) -> str:
+        return version("pinlater")
+
+
+@dataclass(frozen=True)
 class DebianPackage:
     """`shown`: what prints the version, somewhere in it."""
 
@@ -159,7 +181,8 @@ def _failure_of(command: tuple[str, ...]) -> str:
         ended = subprocess.run(command, capture_output=True, text=True, check=False)
     except FileNotFoundError:
         return f"{command[0]} is not installed"
-    return (ended.stderr.strip().splitlines() or ["no reason was given"])[-1] if ended.returncode else ""
+    said = (ended.stderr.strip() or ended.stdout.strip()).splitlines()  # Maven's errors are on standard output
+    return (said or ["no reason was given"])[-1] if ended.returncode else ""
 
 
 def _failure(*commands: Sequence[str]) -> str:

@@ -13,6 +13,7 @@ from tests.bench.peers.packages import (
     PEERS_PYTHON,
     DebianPackage,
     GoPackage,
+    KitPackage,
     NodePackage,
     OwnPackage,
     Package,
@@ -35,6 +36,7 @@ class Product:
 
     `has_rates`: a limit per queue can be given that makes jobs wait, without a failed attempt. `prepare`: what makes
     its tables, in the store that it needs. `producer`: what is started in place of produce.py, with its options.
+    `needs_http`: it calls the HTTP interface of a server of ours.
     """
 
     name: str
@@ -47,6 +49,7 @@ class Product:
     prepare: tuple[str, ...] = ()
     drained: int = 6_000
     producer: tuple[str, ...] = ()
+    needs_http: bool = False
 
     @property
     def is_ours(self) -> bool:
@@ -174,6 +177,60 @@ QUEUES = (
 )
 """Queues of other languages and queue servers, beside our plain clients: the same bodies of 200 bytes."""
 
+_KIT_PRODUCER = (sys.executable, str(Path(__file__).with_name("produce.py")), "--product", PRODUCTS[0].name)
+"""Jobs for the kits are enqueued in Python: all read one form of bodies."""
+
+
+def _kit(name: str, package: Package, command: Sequence[str], slots: Sequence[str]) -> Product:
+    return Product(
+        name,
+        [OwnPackage(), package],
+        lambda queues: list(command),
+        tuple(slots),
+        drained=60_000,
+        producer=_KIT_PRODUCER,
+        needs_http=name == "node_kit",
+    )
+
+
+_NODE_KIT = KitPackage(
+    "node",
+    lambda kit: [
+        ["npm", "ci", "--prefix", str(kit), "--loglevel=error", "--no-audit", "--no-fund", "--ignore-scripts"],
+        ["npm", "run", "--prefix", str(kit), "build"],
+    ],
+)
+_JAVA_PROGRAM = Path(__file__).with_name("OnKit.java")
+_JAVA_KIT = KitPackage(
+    "java",
+    lambda kit: [
+        [
+            *("mvn", "--batch-mode", "--quiet", "--no-transfer-progress", "--file", str(kit / "pom.xml")),
+            *("-DskipTests", "package"),
+            *("dependency:copy-dependencies", "-DincludeScope=runtime", "-DoutputDirectory=target/lib"),
+        ],
+        ["javac", "-cp", str(kit / "target" / "*"), "-d", str(kit / "target" / "bench"), str(_JAVA_PROGRAM)],
+    ],
+)
+_JAVA_PATH = os.pathsep.join(str(_JAVA_KIT.folder / "target" / part) for part in ("*", "lib/*", "bench"))
+_GO_KIT = GoPackage("github.com/apache/thrift", "kit_go")
+KITS = (
+    PRODUCTS[0],
+    _kit("node_kit", _NODE_KIT, ["node", str(Path(__file__).with_name("on_kit.mjs"))], ["--slots", "100"]),
+    _kit("go_kit", _GO_KIT, [_GO_KIT.program], ["-slots", "100"]),
+    _kit("java_kit", _JAVA_KIT, ["java", "-cp", _JAVA_PATH, _JAVA_PROGRAM.stem], ["100"]),
+)
+"""The framework in Python, and the kits for other languages."""
+
+_ASYNQ = GoPackage("github.com/hibiken/asynq", "asynq")
+ASYNQ = Product(
+    "asynq",
+    [_ASYNQ],
+    lambda queues: [_ASYNQ.program, "work"],
+    ("-slots", "100"),
+    drained=30_000,
+)
+
 
 def environment(
     product: Product, broker: str, queues: Sequence[str], record: Path, rates: Mapping[str, int]
@@ -188,6 +245,7 @@ def environment(
         "BENCH_QUEUES": ",".join(queues),
         "BENCH_RATES": ",".join(f"{queue}={rate}" for queue, rate in rates.items()),
         "BENCH_RECORD": str(record),
-        "BENCH_RIVER": _RIVER.program,
+        "BENCH_SENDER": product.packages[0].program if isinstance(product.packages[0], GoPackage) else "",
         "BENCH_NODE": NODE_PACKAGES,
+        "BENCH_NODE_KIT": str(_NODE_KIT.folder / "dist" / "index.js"),
     }
