@@ -465,10 +465,12 @@ export class Worker {
   }
 
   #hook<Name extends keyof WorkerHooks>(name: Name, ...given: Parameters<Required<WorkerHooks>[Name]>): void {
+    const failed = (error: unknown) => this.#log(`hook ${name} failed: ${String(error)}`);
     try {
-      (this.#options.hooks?.[name] as ((...all: unknown[]) => void) | undefined)?.(...given);
+      const made = (this.#options.hooks?.[name] as ((...all: unknown[]) => unknown) | undefined)?.(...given);
+      if (made instanceof Promise) made.catch(failed); // a rejection that nobody sees would end the process
     } catch (error) {
-      this.#log(`hook ${name} failed: ${String(error)}`);
+      failed(error);
     }
   }
 }

@@ -412,3 +412,21 @@ test("a header that is no text, and what cannot be looked at, cost an attempt an
     }
   });
 });
+
+test("a hook that fails, at once or later, is logged and changes nothing", async () => {
+  const queue = await server.queue();
+  const producer = server.producer();
+  const hooks = {
+    began: () => Promise.reject(new Error("later")),
+    ended: () => {
+      throw new Error("at once");
+    },
+  };
+  const handlers = (worker) => worker.handle("noop", () => {});
+  await working(server, { queues: [queue], handlers, hooks }, async (told, worker, lines) => {
+    const { descriptor } = await producer.enqueue(queue, { name: "noop" });
+    assert.equal((await producer.wait(descriptor, { timeoutMs: 60_000 })).state, "succeeded");
+    const logged = (name, why) => lines.includes(`hook ${name} failed: Error: ${why}`);
+    await until(() => logged("began", "later") && logged("ended", "at once"));
+  });
+});
