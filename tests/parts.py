@@ -121,9 +121,9 @@ LEFT = (
         "its second stage over this checkout: user, health check, command, and a first job",
     ),
     Left(
-        r"tests/languages/test_tls_callers\.py::.*\[(go|java|cpp)\]",
-        "callers with certificates in Go, Java and C++, which are built first",
-        "one in Node",
+        r"tests/languages/test_callers\.py::(?!.*\[(node\]|(c|node)-framed-binary\]))",
+        "callers in all languages but Node, which are built first, in every form of the protocol, with certificates",
+        "one in Node, also with certificates, and one in C, which shows that its classes compile",
     ),
     Left(
         r"tests/kits/.*::test_long_row",

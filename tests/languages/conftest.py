@@ -96,16 +96,23 @@ def generate(language: str, out: Path, interface: Path = INTERFACE) -> Path:
     return out
 
 
-@pytest.fixture(scope="session")
-def node_worker(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the worker, the generated classes, and the packages that package-lock.json names."""
+def install_node(folder: Path) -> None:
+    """The generated classes for Node, and the packages that package-lock.json names."""
     for program, package in (("node", "nodejs"), ("npm", "npm")):
         if shutil.which(program) is None:
             pytest.fail(f"{program} is not installed: apt-get install {package}", pytrace=False)
-    folder = generate("js:node,es6", tmp_path_factory.mktemp("node"))
-    for name in ("worker.js", "package.json", "package-lock.json"):
+    generate("js:node,es6", folder)
+    for name in ("package.json", "package-lock.json"):
         shutil.copy(NODE_SOURCE / name, folder)
     command = ["npm", "ci", "--prefer-offline", "--no-audit", "--no-fund", "--ignore-scripts"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture(scope="session")
+def node_worker(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the worker and what it needs."""
+    folder = tmp_path_factory.mktemp("node")
+    install_node(folder)
+    shutil.copy(NODE_SOURCE / "worker.js", folder)
     return folder

@@ -5,7 +5,7 @@ NEEDS = {
     "mysql": {"mysql_server", "durable_mysql_server", "mysql_places", "four_stores"},
     "postgres": {"postgres_server", "durable_postgres_server", "postgres_places"},
     "dynamodb": {"dynamodb_server", "durable_dynamodb_server", "dynamodb_places"},
-    "languages": {"node_worker", "apache_types", "typescript_client"},
+    "languages": {"node_worker", "built_callers", "apache_types", "typescript_client"},
     "browser": {"browser"},
     "prometheus": {"promtool"},
     "fuse": {"disk"},
