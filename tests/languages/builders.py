@@ -6,13 +6,14 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from pinlater import Tls
-from tests.languages.conftest import generate, install_node
+from tests.languages.conftest import INTERFACE, generate, install_node
 from tests.languages.scenario import Caller
 
 SOURCE = Path(__file__).parent / "callers"
@@ -112,6 +113,19 @@ def build_perl(folder: Path) -> Caller:
     return Caller(["perl", "caller.pl"], folder)
 
 
+def build_thriftpy2(folder: Path) -> Caller:
+    for source in (SOURCE / "caller.py", INTERFACE):
+        shutil.copy(source, folder)
+    return Caller([sys.executable, "caller.py", "thriftpy2"], folder)
+
+
+def build_apache_python(folder: Path) -> Caller:
+    needs("thrift")
+    generate("py", folder)
+    shutil.copy(SOURCE / "caller.py", folder)
+    return Caller([sys.executable, "caller.py", "apache"], folder)
+
+
 def build_node(folder: Path) -> Caller:
     install_node(folder)
     shutil.copy(SOURCE / "caller.js", folder)
@@ -179,6 +193,8 @@ def build_erlang(folder: Path) -> Caller:
 
 
 BUILDERS: dict[str, Callable[[Path], Caller]] = {
+    "python_thriftpy2": build_thriftpy2,
+    "python_apache": build_apache_python,
     "node": build_node,
     "go": build_go,
     "java": build_java,
