@@ -71,9 +71,9 @@ LEFT = (
         "the same with Redis, MariaDB, PostgreSQL and SQLite",
     ),
     Left(
-        r"tests/powercuts/test_planted_cuts\.py::(?!.*\[(sqlite|redis-always)\])",
-        "what syncs too little is found by power cuts, in each of eight cases",
-        "the same in SQLite's file and in Redis",
+        r"tests/powercuts/",
+        "power cuts under every store and every file of a server, and what syncs too little",
+        "kills of servers and of stores, whose files are whole then",
     ),
     Left(
         r"tests/cluster/test_proof_clock\.py::.*(\[ahead-two of each|\[behind-|right_again)",

@@ -36,7 +36,7 @@ UNSYNCED = {
 }
 """Files whose syncs do nothing, as if they were left out."""
 
-FOUND = re.compile(r"jobs are lost|answers do not hold|did not start|does not serve again")
+FOUND = re.compile(r"jobs are lost|answers do not hold|did not start|does not serve again|is damaged")
 
 
 async def is_found(cuts: JobsUnderCuts | FlowsUnderCuts, disk: Disk) -> None:
