@@ -1,4 +1,4 @@
-"""On how many shards the groups of a queue wait for their turns, as this process has seen it lately.
+"""The spread of groups over shards: on how many each group of a queue waits, as this process has seen it lately.
 
 Each shard keeps turns by itself (backends/group_store.py), so a group with jobs on four shards would get four shares. A
 claim says on how many shards a group waits, and each turn costs it so many times as much; a shard counts for its own

@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from pinlater.model import JobState
+from tests.faults.proxy import Proxy
 from tests.kits.ledger import until
 from tests.kits.programs import job_command
 from tests.kits.trial import Stand, row
 from tests.stores.process import free_port
 
 
-@row("The network is cut while jobs run: their ends arrive when it is back, and none runs twice.")
-def cut(stand: Stand) -> None:
+def outlasts(stand: Stand, fault: Callable[[Proxy], None]) -> None:
+    """Jobs end while this is done to the network; their acks arrive once it is whole again."""
     queue = stand.site.queue()
     jobs = [stand.site.enqueue(queue, "trial.sleep", {"ms": 500}) for _ in range(8)]
     with stand.site.proxy() as (proxy, address), stand.site.worker(queue, servers=[address]) as worker:
         for job in jobs:
             worker.ledger.wait_for("begin", job=job)
-        proxy.cut()
+        fault(proxy)
         for job in jobs:
             worker.ledger.wait_for("end", job=job)
         proxy.heal()
         worker.ledger.has_once(stand.site.ended(jobs))
+
+
+@row("The network is cut while jobs run: their ends arrive when it is back, and none runs twice.")
+def cut(stand: Stand) -> None:
+    outlasts(stand, Proxy.cut)
 
 
 @row("Connections are reset while a poll waits: the next job runs.")
@@ -50,16 +58,7 @@ def reset_under_load(stand: Stand) -> None:
 
 @row("The network stands still while jobs run, and goes on: their ends arrive, and none runs twice.")
 def stalled(stand: Stand) -> None:
-    queue = stand.site.queue()
-    jobs = [stand.site.enqueue(queue, "trial.sleep", {"ms": 500}) for _ in range(8)]
-    with stand.site.proxy() as (proxy, address), stand.site.worker(queue, servers=[address]) as worker:
-        for job in jobs:
-            worker.ledger.wait_for("begin", job=job)
-        proxy.black_hole()
-        for job in jobs:
-            worker.ledger.wait_for("end", job=job)
-        proxy.heal()
-        worker.ledger.has_once(stand.site.ended(jobs))
+    outlasts(stand, Proxy.black_hole)
 
 
 @row("A slow network slows the worker down, and nothing else.")
