@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from tests.parts import SOAKS
+from tests.proof.results import commit
 from tests.pythons import EXTRAS, NOT_FOUND, ROOT, VERSIONS, environment_of, python_of
 from tests.stores.engines import ENGINES, POOLED, Engine
 
@@ -160,9 +161,7 @@ def main() -> int:
         outcomes += [on_engine(engine, Path(folder)) for engine in ENGINES]
         others = [version for version in VERSIONS if version != ours]
         outcomes += [on_other_python(version, options.python, Path(folder)) for version in others]
-    command = ["git", "rev-parse", "--short=12", "HEAD"]
-    commit = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
-    text = table(outcomes, commit or "unknown", f"{datetime.now(UTC):%Y-%m-%d}")
+    text = table(outcomes, commit(), f"{datetime.now(UTC):%Y-%m-%d}")
     PAGE.write_text(page_with(PAGE.read_text(encoding="utf-8"), text), encoding="utf-8")
     print(f"\n{text}\n\nThis stands in docs/testing.md now.")
     return 0 if all(outcome.is_right for outcome in outcomes) else 1

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import logging
 import os
-import subprocess
 import sys
 from collections.abc import Sequence
 from itertools import count
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import structlog
 
+from tests.proof.results import commit
 from tests.simulation.cost import cost, table
 from tests.simulation.cost_page import print_job_costs
 from tests.simulation.faults import KINDS, WEIGHTS
@@ -145,7 +145,7 @@ def _report_run(outcome: Outcome, summary: Summary) -> None:
 
 def _show_failed(outcome: Outcome, *, shrinks: bool) -> None:
     rule, plan, shown = rule_of(outcome.violations[0]), outcome.plan, outcome
-    print(f"\nseed {plan.seed} of commit {_commit()} breaks this:")
+    print(f"\nseed {plan.seed} of commit {commit()} breaks this:")
     if shrinks:
         found: dict[str, Outcome] = {}
 
@@ -181,11 +181,6 @@ def _one_plan(options: argparse.Namespace) -> int:
     for violation in outcome.violations[:20]:
         print(f"VIOLATION: {violation}")
     return int(bool(outcome.violations))
-
-
-def _commit() -> str:
-    found = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=False)
-    return found.stdout.strip() or "unknown"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
