@@ -33,16 +33,12 @@ class OlderServer:
         assert task is not None
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        behind_reader, behind = await asyncio.open_connection("127.0.0.1", self._port)
-        try:
-            with contextlib.suppress(OSError, asyncio.IncompleteReadError):
-                while True:
-                    writer.write(_framed(await self._answer(await _frame(reader), behind_reader, behind)))
-        finally:
-            for each in (behind, writer):
-                each.close()
-                with contextlib.suppress(OSError):
-                    await each.wait_closed()
+        async with _closed_after(writer):
+            behind_reader, behind = await asyncio.open_connection("127.0.0.1", self._port)
+            async with _closed_after(behind):
+                with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+                    while True:
+                        writer.write(_framed(await self._answer(await _frame(reader), behind_reader, behind)))
 
     async def _answer(self, message: bytes, reader: asyncio.StreamReader, behind: asyncio.StreamWriter) -> bytes:
         header = read_header(message)
@@ -58,6 +54,7 @@ class OlderServer:
         return await _frame(reader)
 
     async def close(self) -> None:
+        await asyncio.sleep(0)  # a connection of this moment has its task now
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -75,6 +72,16 @@ async def older_server(port: int, *unknown: str) -> AsyncIterator[OlderServer]:
     finally:
         listener.close()
         await older.close()
+
+
+@contextlib.asynccontextmanager
+async def _closed_after(writer: asyncio.StreamWriter) -> AsyncIterator[None]:
+    try:
+        yield
+    finally:
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
 
 
 def _framed(message: bytes) -> bytes:
