@@ -147,6 +147,7 @@ class Judge:
             return
         snapshot = await self._snapshot()
         judgement.observe(snapshot)
+        self._counted_ms = snapshot.now_ms - 2 * self._membership.renew_every_ms
         if failing := judgement.failing_queues():
             snapshot = replace(snapshot, types=await self._sampler.types(failing))
         if awaited := judgement.handed_out(snapshot.latency_goals, snapshot.now_ms):
@@ -235,7 +236,6 @@ class Judge:
         names = self._stats.published.queues()
         status = await self._cluster.status(names)
         status.counters = self._membership.counters.since(self._counted_ms, self._queues.has)
-        self._counted_ms = status.now_ms - 2 * self._membership.renew_every_ms
         status.shards = [each for each in status.shards if each.trouble != NOT_TRIED]
         leases = self._membership.alive()
         observed = await self._workers.observed(leases)

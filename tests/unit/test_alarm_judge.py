@@ -226,6 +226,27 @@ async def test_jobs_that_expire_or_crash_are_counted_by_the_leases() -> None:
         assert [lease.more.get("lost") for lease in first.membership.alive()] == [{"mail": (2, 1)}, {"mail": [0, 1]}]
 
 
+async def test_what_was_counted_before_a_judgement_that_failed_is_judged_by_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def fail(_: object) -> None:
+        raise RuntimeError("the list of workers")
+
+    async with alarm_stand() as stand:
+        first = stand.cluster.servers[0]
+        await first.queues.create("mail", "me")
+        await stand.pass_time()
+        first.metrics.add(12, "jobs_acked", "mail", 1, "failed")
+        with monkeypatch.context() as breaking:
+            breaking.setattr(stand.workers[stand.judging().membership.me.server], "observed", fail)
+            with pytest.raises(RuntimeError, match="the list of workers"):
+                await stand.pass_time()
+            with pytest.raises(RuntimeError, match="the list of workers"):
+                await stand.pass_time(MINUTE)
+        await stand.pass_time()
+        assert [alarm.key for alarm in (await stand.pages())[0].alarms] == [("failing", "mail")]
+
+
 async def test_a_server_that_is_killed_is_told_of_and_one_that_leaves_is_not() -> None:
     for is_killed in (True, False):
         async with alarm_stand() as stand:
