@@ -6,13 +6,14 @@ import argparse
 import logging
 import os
 import sys
+import time
 from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
 
 import structlog
 
-from tests.proof.results import commit
+from tests.proof.results import Result, commit
 from tests.simulation.cost import cost, table
 from tests.simulation.cost_page import print_job_costs
 from tests.simulation.faults import KINDS, WEIGHTS
@@ -67,6 +68,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--history", type=Path, help="where to write what the callers of --plan were answered")
     parser.add_argument("--no-shrink", action="store_true", help="show plans that fail as they were drawn")
     parser.add_argument("--log", action="store_true", help="show what the servers log")
+    parser.add_argument("--record", action="store_true", help="write what came of plans where docs/proof.md is made of")
     return parser
 
 
@@ -127,9 +129,33 @@ def _plans(options: argparse.Namespace) -> int:
     print(f"\n{summary.line()}")
     print(f"faults met: {dict(sorted(summary.met.items()))}")
     print(f"errors of callers: {dict(summary.errors.most_common(12))}")
+    if options.record:
+        print(f"recorded in {_result(options, summary).record()}")
     for outcome in summary.failed:
         _show_failed(outcome, shrinks=not options.no_shrink)
     return int(bool(summary.failed))
+
+
+def _result(options: argparse.Namespace, summary: Summary) -> Result:
+    length = f"--hours {options.hours:g}" if options.hours is not None else f"--random --runs {options.runs}"
+    parts = {"--parts": options.parts, "--faults": options.faults}
+    named = "".join(f" {name} {text}" for name, text in parts.items() if text)
+    seeds = ", ".join(str(each.plan.seed) for each in summary.failed)
+    return Result(
+        name="simulation",
+        command=f"scripts/bench simulation {length} --minutes {options.minutes:g} --seed {options.seed}{named}",
+        outcome=f"violations in the plans of these seeds: {seeds}" if seeds else "no violation",
+        is_right=not summary.failed,
+        seconds=time.monotonic() - summary.began_s,
+        amounts={
+            "plans": summary.runs,
+            "virtual hours": round(summary.hours, 1),
+            "jobs": summary.jobs,
+            "calls": summary.calls,
+            "faults": sum(summary.met.values()),
+            "plans that failed": len(summary.failed),
+        },
+    )
 
 
 def _listed(text: str) -> list[str]:
