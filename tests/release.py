@@ -11,50 +11,23 @@ import subprocess
 import sys
 import tempfile
 import time
-import xml.etree.ElementTree as ElementTree
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tests.parts import SOAKS
-from tests.proof.results import commit
+from tests.proof.counts import Counts
+from tests.proof.page import PAGE as PROOF_PAGE
+from tests.proof.page import page
+from tests.proof.proofs import PROOFS, Proof
+from tests.proof.results import commit, results
+from tests.proof.run import run
 from tests.pythons import EXTRAS, NOT_FOUND, ROOT, VERSIONS, environment_of, python_of
 from tests.stores.engines import ENGINES, POOLED, Engine
 
 PAGE = ROOT / "docs" / "testing.md"
 BEGIN, END = "<!-- the last release run -->", "<!-- end of the last release run -->"
-SOAKED = [
-    "tests/faults",
-    "tests/bodies/test_body_kills.py",
-    "tests/cluster/test_proof_groups.py",
-    "tests/flows/test_payroll_kills.py",
-    "tests/powercuts",
-    "tests/conformance/test_model.py",
-    "tests/conformance/test_key_walks.py",
-]
 SIMULATED = ["--servers", "100", "--shards", "200", "--seed", "1", "--scenario", "all"]
-
-
-@dataclass(frozen=True)
-class Counts:
-    """Tests of a part, as pytest wrote them down."""
-
-    items: int = 0
-    failed: int = 0
-    skipped: int = 0
-
-    @classmethod
-    def of(cls, report: Path) -> Counts:
-        """Those of a report; none where pytest came to no report."""
-        if not report.is_file():
-            return cls()
-        suites = list(ElementTree.parse(report).getroot().iter("testsuite"))
-
-        def total(*names: str) -> int:
-            return sum(int(suite.get(name, "0")) for suite in suites for name in names)
-
-        return cls(total("tests"), total("failures", "errors"), total("skipped"))
 
 
 @dataclass(frozen=True)
@@ -63,7 +36,7 @@ class Outcome:
 
     part: str
     result: str
-    counts: Counts = Counts()
+    counts: Counts = field(default_factory=Counts)
     minutes: float = 0.0
 
     @property
@@ -103,13 +76,20 @@ def parts() -> list[Part]:
     """Those that run on the Python of `.venv`."""
     return [
         Part("all tests, on all seven bindings", pytest_on(sys.executable, "-n", "3", "--release")),
-        Part("soaks: kills, failovers, random walks", pytest_on(sys.executable, "--release", *SOAKED), SOAKS),
-        Part("the worker kits, whose table is in docs/languages.md", [sys.executable, "-m", "tests.kits"]),
         Part("the files of a release, tried without an index", ["./scripts/release", "--trial"]),
         Part("100 servers over 200 shards, simulated", [sys.executable, "-m", "tests.simulation", *SIMULATED]),
-        Part("ten virtual hours of random plans", [sys.executable, "-m", "tests.simulation", "--hours", "10"]),
         Part("conformance on PostgreSQL behind PgBouncer", conformance_of("postgres"), {POOLED: "1"}),
     ]
+
+
+def outcome_of(proof: Proof) -> Outcome:
+    """Of a command that tries to break a promise, for as long as that takes; it stands in docs/proof.md then."""
+    result, counts = run(proof, is_whole=True)
+    return Outcome(f"{proof.name} of docs/proof.md", passed(result.is_right), counts, result.seconds / 60)
+
+
+def passed(is_right: bool) -> str:
+    return "passed" if is_right else "FAILED"
 
 
 def conformance_of(store: str) -> list[str]:
@@ -158,9 +138,11 @@ def main() -> int:
     ours = f"{sys.version_info.major}.{sys.version_info.minor}"
     with tempfile.TemporaryDirectory(prefix="pinlater-release-") as folder:
         outcomes = [part.run(Path(folder)) for part in parts()]
+        outcomes += [outcome_of(proof) for proof in PROOFS.values() if proof.is_longer]
         outcomes += [on_engine(engine, Path(folder)) for engine in ENGINES]
         others = [version for version in VERSIONS if version != ours]
         outcomes += [on_other_python(version, options.python, Path(folder)) for version in others]
+    PROOF_PAGE.write_text(page(results()), encoding="utf-8")
     text = table(outcomes, commit(), f"{datetime.now(UTC):%Y-%m-%d}")
     PAGE.write_text(page_with(PAGE.read_text(encoding="utf-8"), text), encoding="utf-8")
     print(f"\n{text}\n\nThis stands in docs/testing.md now.")

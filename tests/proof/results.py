@@ -45,7 +45,8 @@ class Result:
 
     `name`: that of the file. `command`: what a reader repeats it with, seed and all. `amounts`: how much was tried and
     what was counted, as {"cuts": 500}, in the order in which a page says it. `outcome`: a sentence; what was wrong,
-    where something was. `is_right`: the promise held. `load`: what else the machine did, if anything.
+    where something was. `is_right`: the promise held. `load`: of the machine at the end, as its 15-minute average; a
+    command that keeps one core busy is about 1.
     """
 
     name: str
@@ -54,7 +55,7 @@ class Result:
     is_right: bool
     seconds: float
     amounts: Mapping[str, int | float | str] = field(default_factory=dict)
-    load: str = ""
+    load: float = field(default_factory=lambda: round(os.getloadavg()[2], 1))
     date: str = field(default_factory=lambda: f"{datetime.now(UTC):%Y-%m-%d}")
     commit: str = field(default_factory=commit)
     machine: str = field(default_factory=machine)

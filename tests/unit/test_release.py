@@ -10,7 +10,8 @@ import pytest
 
 from tests.parts import LEFT, PATTERNS
 from tests.parts import table as left_to_release
-from tests.release import PAGE, ROOT, Counts, Outcome, page_with, table
+from tests.proof.counts import Counts
+from tests.release import PAGE, ROOT, Outcome, page_with, table
 
 REPORT = """<testsuites><testsuite name="pytest" errors="1" failures="2" skipped="3" tests="2500" /></testsuites>"""
 

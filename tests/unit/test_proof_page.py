@@ -1,0 +1,63 @@
+"""docs/proof.md follows from what is promised and from the results that were kept."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+
+from tests.parts import SOAKS
+from tests.proof.page import PAGE, page
+from tests.proof.proofs import PROMISES, PROOFS, Proof
+from tests.proof.results import Result, results
+from tests.proof.run import run
+from tests.pythons import ROOT
+
+KILLS = Result(name="kills", command="./kill", outcome="held", is_right=True, seconds=94.0, amounts={"tests": 1_200})
+
+
+def test_the_page_is_what_the_results_say() -> None:
+    written = PAGE.read_text(encoding="utf-8")
+    assert written == page(results()), "`.venv/bin/python -m tests.proof` writes it"
+
+
+def test_each_promise_of_the_readme_leads_to_what_tries_to_break_it() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    promised = re.findall(r"^\| \[([^\]]+)\]\(docs/proof\.md#([^)]+)\) \|", readme, re.MULTILINE)
+    assert promised == [(promise.text, promise.anchor) for promise in PROMISES]
+
+
+def test_a_result_is_of_a_command_that_is_there_and_each_long_form_has_one() -> None:
+    assert results().keys() <= PROOFS.keys()
+    assert sorted({name for proof in PROOFS.values() for name in proof.variables}) == sorted(SOAKS)
+    for proof in PROOFS.values():
+        assert bool(proof.tests) != bool(proof.module), proof.name
+        assert all((ROOT / path).exists() for path in proof.tests), proof.name
+        assert not proof.module or importlib.util.find_spec(proof.module[0]), proof.name
+        assert bool(proof.shown) == bool(proof.module), proof.name
+
+
+def test_a_broken_promise_stands_out_on_the_page() -> None:
+    broken = Result(name="drill", command="./drill", outcome="one alarm too many", is_right=False, seconds=9_000.0)
+    text = page({"kills": KILLS, "drill": broken})
+    assert f"of {KILLS.date}: held; 1,200 tests, 94 s. `./kill` at commit `{KILLS.commit}`" in text
+    assert "**one alarm too many**; 2.5 hours." in text
+    assert "| 0 of 1 that ran |" in text
+    assert "| 1 of 1 that ran |" in text
+
+
+def test_a_result_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
+    KILLS.record(tmp_path)
+    again = Result(name="kills", command="./kill", outcome="a job was lost", is_right=False, seconds=1.0)
+    again.record(tmp_path)
+    assert results(tmp_path) == {"kills": again}
+
+
+def test_what_fails_is_written_down_as_broken(tmp_path: Path) -> None:
+    lies = tmp_path / "test_lies.py"
+    lies.write_text("def test_one(): assert 0\n")
+    module = ["pytest", str(lies), "-p", "no:cacheprovider", "-c", "/dev/null"]
+    result, _ = run(Proof(name="lies", tries="", planted="", module=module, shown="./lie"), folder=tmp_path)
+    assert (result.is_right, result.command) == (False, "./lie")
+    assert "exit code 1" in result.outcome
+    assert results(tmp_path)["lies"] == result
