@@ -25,7 +25,7 @@ def commit() -> str:
 
 
 def _git(*arguments: str) -> str:
-    return subprocess.run(["git", *arguments], cwd=FOLDER, capture_output=True, text=True, check=False).stdout.strip()
+    return subprocess.run(["git", *arguments], cwd=FOLDER.parent, capture_output=True, text=True, check=False).stdout.strip()
 
 
 def machine() -> str:
@@ -62,6 +62,7 @@ class Result:
 
     def record(self, folder: Path = FOLDER) -> Path:
         """Writes it in place of what was there before. The file's path."""
+        folder.mkdir(exist_ok=True)
         path = folder / f"{self.name}.json"
         path.write_text(json.dumps(asdict(self), indent=2) + "\n", encoding="utf-8")
         return path
