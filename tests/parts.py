@@ -71,9 +71,9 @@ LEFT = (
         "the same with Redis, MariaDB, PostgreSQL and SQLite",
     ),
     Left(
-        r"tests/powercuts/",
-        "power cuts under every store and every file of a server, and what syncs too little",
-        "kills of servers and of stores, whose files are whole then",
+        r"tests/powercuts/test_planted_cuts\.py",
+        "power cuts under stores and files that sync too little, each found within six cuts",
+        "three cuts under every store and every file of a server, where there is `/dev/fuse`",
     ),
     Left(
         r"tests/cluster/test_proof_clock\.py::.*(\[ahead-two of each|\[behind-|right_again)",

@@ -26,11 +26,13 @@ def seed() -> int:
 
 
 @pytest.fixture
-def disk(seed: int) -> Iterator[Disk]:
+def disk(seed: int, pytestconfig: pytest.Config) -> Iterator[Disk]:
     try:
         made = Disk(seed)
     except NoFuse as missing:
-        pytest.fail(str(missing), pytrace=False)
+        if pytestconfig.getoption("release"):
+            pytest.fail(str(missing), pytrace=False)
+        pytest.skip(str(missing))  # machines of CI are containers, which may lack the device
     try:
         yield made
     finally:

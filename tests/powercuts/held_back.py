@@ -6,7 +6,8 @@ The model is that of a Linux file system with a journal (ext4, XFS) at its worst
   a write under O_SYNC or O_DSYNC, or msync. Before that, each page of 4 KiB survives or not by itself, in any order,
   since the kernel writes pages back as it likes; a page is never torn, since disks write sectors of 4 KiB.
 * A file that grew may have its new length without its new pages, which are zeros then (delayed allocation), or be cut
-  off behind some page. A truncation is there or not.
+  off behind some page. A length that was set by one call (ftruncate, fallocate) is there or not, as XFS has it, and
+  ext4 where it finds the room in one piece.
 * Names go through one journal: what created, linked, renamed and removed them survives as a prefix, in its order, and
   each of these whole. The sync of a folder makes certain the last change of it and all changes before, as a journal
   does. The sync of a file makes its name no more certain: ext4 and XFS would, POSIX does not promise it.
@@ -48,6 +49,9 @@ class Node:
     """What the disk has for certain of the pages that were written since; of all others it has what is in `data`."""
 
     certain_size: int = 0
+    set_lengths: list[tuple[int, int]] = field(default_factory=list)
+    """From which length to which one call each made it grow, since."""
+
     mtime_ns: int = field(default_factory=time.time_ns)
     links: int = 0
     opened: int = 0
@@ -81,11 +85,13 @@ class Node:
             self._hold_back(size, len(self.data))
             del self.data[size:]
         else:
+            self.set_lengths.append((len(self.data), size))
             self.data.extend(bytes(size - len(self.data)))
         self.mtime_ns = time.time_ns()
 
     def sync(self) -> None:
         self.certain_pages.clear()
+        self.set_lengths.clear()
         self.certain_size = len(self.data)
 
     def write_back(self, chance: random.Random) -> None:
@@ -103,7 +109,12 @@ class Node:
         before, now = self.certain_size, len(self.data)
         size = now if chance.random() < rate else before
         if is_cut_off and before < now:
-            size = chance.choice([before, *range((before // PAGE + 1) * PAGE, now, PAGE), now])
+            within = [
+                end
+                for end in range((before // PAGE + 1) * PAGE, now, PAGE)
+                if not any(low < end < high for low, high in self.set_lengths)
+            ]
+            size = chance.choice([before, *within, now])
         self.data.extend(bytes(max(0, size - now)))
         for page, content in self.certain_pages.items():
             start = page * PAGE

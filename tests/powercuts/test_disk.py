@@ -88,6 +88,19 @@ def test_a_truncation_that_was_not_synced_is_there_or_not(disk: Disk) -> None:
     assert seen == {b"a" * 3 * PAGE, b"a" * 10}
 
 
+def test_a_length_that_was_set_by_one_call_is_there_or_not(disk: Disk) -> None:
+    file, seen = disk.folder / "file", set()
+    for number in range(CUTS):
+        synced(file, b"")
+        sync(disk.folder)
+        with file.open("r+b", buffering=0) as opened:
+            os.posix_fallocate(opened.fileno(), 0, 4 * PAGE)
+            opened.write(b"b" * PAGE)
+        cut(disk, number)
+        seen.add(file.read_bytes())
+    assert seen == {b"", b"b" * PAGE + bytes(3 * PAGE), bytes(4 * PAGE)}
+
+
 def test_names_survive_as_far_as_the_journal_does(disk: Disk) -> None:
     """What was done later is never there without what was done before."""
     lengths = set()

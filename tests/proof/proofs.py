@@ -97,8 +97,9 @@ PROMISES = (
                     "Redis with `aof-load-truncated yes`, its default, carries out half a transaction at a later "
                     "start: answered jobs were lost or ran again. That is Redis's own; conf/redis.conf says no, and "
                     "[stores.md](stores.md#redis-after-a-power-cut) has the repair.",
-                    "MariaDB did not start once, after a cut while the tables of a new database were made (seed "
-                    "2394420773). Not explained.",
+                    "MariaDB does not start where the file of a table that was just being made ends early, which ext4 "
+                    "allows where the room is in pieces: [stores.md](stores.md#mariadb-after-a-power-cut) has the "
+                    "repair.",
                 ),
             ),
             Proof(

@@ -25,7 +25,9 @@ def commit() -> str:
 
 
 def _git(*arguments: str) -> str:
-    return subprocess.run(["git", *arguments], cwd=FOLDER.parent, capture_output=True, text=True, check=False).stdout.strip()
+    return subprocess.run(
+        ["git", *arguments], cwd=FOLDER.parent, capture_output=True, text=True, check=False
+    ).stdout.strip()
 
 
 def machine() -> str:
