@@ -8,6 +8,7 @@ from tests.simulation.parts.bodies import Bodies
 from tests.simulation.parts.breakers import Breakers
 from tests.simulation.parts.cancels import Cancels
 from tests.simulation.parts.chains import Chains
+from tests.simulation.parts.commands import Commands
 from tests.simulation.parts.contested import Contested
 from tests.simulation.parts.counts import Counts
 from tests.simulation.parts.dead_letters import DeadLetters
@@ -47,6 +48,7 @@ PARTS: Mapping[str, type[Part]] = {
         Latest,
         Groups,
         GroupLimits,
+        Commands,
     )
 }
 """By the name that a plan lists."""
@@ -54,5 +56,5 @@ PARTS: Mapping[str, type[Part]] = {
 FOR_PLANTED_FAULTS = ("chains", "contested", "breakers", "latest", "groups")
 """No random plan has one of these: they were tried under few of the faults."""
 
-BESIDE_OTHERS = ("group_limits",)
+BESIDE_OTHERS = ("group_limits", "commands")
 """A part of random plans has one of these beside those that are drawn, so that what a seed drew before stays."""

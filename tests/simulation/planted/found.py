@@ -299,4 +299,8 @@ FOUND: Mapping[str, Mapping[str, tuple[str, int]]] = {
         "sqlite group_lines: heap = list(groups)\n        heapify -> heap = [each for each in group": ("turn", 24),
         "sqlite ready_jobs: if turns is not None and turns.pass_over(over, MOS -> if False": ("turn", 24),
     },
+    "orders to workers": {
+        "cluster.worker_commands: an order to go on never comes": ("stuck", 8),
+        "cluster.worker_commands: a worker gets what another one is to do": ("stuck", 8),
+    },
 }

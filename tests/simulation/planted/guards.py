@@ -320,4 +320,25 @@ SCHEDULES_AND_FLOWS = [
     ),
 ]
 
-GUARDS = [*CLAIMS, *JOBS, *LIMITS, *GROUP_LIMITS, *SCHEDULES_AND_FLOWS]
+WORKERS = [
+    _guard(
+        "an order to go on never comes",
+        "cluster.worker_commands",
+        "return None if found is None or found[1] <= self._clock.now_ms() else found[0]",
+        "return None if found is None or found[0].command is WorkerCommand.RESUME else found[0]",
+    ),
+    _guard(
+        "only workers of the server that was asked get an order",
+        "cluster.worker_commands",
+        "        if self._has_news():\n",
+        "        if False:\n",
+    ),
+    _guard(
+        "a worker gets what another one is to do",
+        "cluster.worker_commands",
+        "found = self._known.get(key)\n        return",
+        "found = self._known.get(key) or next(iter(self._known.values()), None)\n        return",
+    ),
+]
+
+GUARDS = [*CLAIMS, *JOBS, *LIMITS, *GROUP_LIMITS, *SCHEDULES_AND_FLOWS, *WORKERS]

@@ -51,6 +51,7 @@ PLANS: Mapping[str, Plan] = {
     "latest": _plan("latest"),
     "a flood beside tenants": Plan(1, 1, 1, 1.0, {"groups": TENANTS}),
     "tenants on two shards": Plan(1, 1, 2, 1.0, {"groups": TENANTS}, maintenance_interval_ms=15_000),
+    "orders to workers": Plan(1, 1, 1, 1.0, {"commands": TENANTS}),
     "one shard": _plan("plain", shards=1),
     "one worker": Plan(1, 1, 1, 1.0, {"plain": ONE_WORKER}),
     "a long pause": _plan("limits", minutes=2.0),

@@ -148,6 +148,7 @@ REASONS: Mapping[Reason, tuple[str, ...]] = {
         "sqlite attempts: stop_requests(session, stopping) if stopping else  -> set(stopping)",
     ),
     Reason.NOT_JUDGED: (
+        "cluster.worker_commands: only workers of the server that was asked get an order",
         "sqlite group_lines: TURN * self._spread.get((priority, group), 1) -> TURN",
         "sqlite past_permit_groups: until_ms <= ? -> until_ms > 0 * ?",
         'sqlite group_lines: time = max(time, session.rows("last_past_turn", (* -> pass',

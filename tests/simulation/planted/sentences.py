@@ -212,6 +212,9 @@ WHY: Mapping[str, tuple[str, ...]] = {
     "a bucket that is full again each second gives hardly more than the rate, which the bound allows": (
         "sqlite past_permit_groups: until_ms <= ? -> until_ms > 0 * ?",
     ),
+    "a worker reports to each server in turn, and so to the one that was asked": (
+        "cluster.worker_commands: only workers of the server that was asked get an order",
+    ),
     "no part gives a group a maximum and a rate at once": (
         "sqlite group_permits: take(state.bucket, wanted, -> take(state.bucket, len(request",
     ),
