@@ -206,9 +206,9 @@ def cancel(at_s: float, name: str, outcome: CancelOutcome, *, running: bool = Fa
     return Row(at_s, at_s + took_s, "operator", "cancelJobs", request, {"outcomes": {job(name): int(outcome)}})
 
 
-def heartbeat(at_s: float, name: str, claim: str, outcome: HeartbeatOutcome) -> Row:
+def heartbeat(at_s: float, name: str, claim: str, outcome: HeartbeatOutcome, *, took_s: float = 0.1) -> Row:
     request = {"queueName": QUEUE, "heartbeats": [{"jobDescriptor": job(name), "claimDescriptor": claim}]}
-    return Row(at_s, at_s + 0.1, "worker", "heartbeatJobs", request, {"outcomes": [int(outcome)]})
+    return Row(at_s, at_s + took_s, "worker", "heartbeatJobs", request, {"outcomes": [int(outcome)]})
 
 
 def checkpoint(at_s: float, name: str, claim: str, **fields: Any) -> Row:

@@ -69,6 +69,17 @@ PAIRS: list[tuple[str, str, Rows, Row | NoteRow, Row | NoteRow]] = [
     ),
     (
         "early",
+        "before its retry delay, which began before a lookup still saw the claim",
+        [
+            *CLAIMED,
+            ack(2, "A", FIRST, RETRIED, failed=True, retryDelayMillis=8_000, took_s=3),
+            look(4, "A", JobState.IN_PROGRESS, claimDescriptor=FIRST, attemptsRemaining=2),
+        ],
+        claim(10, "A", left=1, run_after_s=10),
+        claim(9, "A", left=1, run_after_s=9),
+    ),
+    (
+        "early",
         "rescheduled",
         [*STORED, reschedule(1, "A", RescheduleOutcome.RESCHEDULED, runAfterTimestampMillis=ms(60))],
         claim(60, "A"),
@@ -81,6 +92,17 @@ PAIRS: list[tuple[str, str, Rows, Row | NoteRow, Row | NoteRow]] = [
         [*CLAIMED, heartbeat(200, "A", FIRST, HeartbeatOutcome.OK)],
         claim(501, "A", left=1),
         claim(302, "A", left=1),
+    ),
+    (
+        "state",
+        "a heartbeat renewed it, from before the request to stop that it heard of",
+        [
+            *CLAIMED,
+            cancel(204, "A", CancelOutcome.REQUESTED, running=True),
+            heartbeat(200, "A", FIRST, HeartbeatOutcome.CANCEL, took_s=5),
+        ],
+        look(502, "A", JobState.FAILED, cancelled=True),
+        look(302, "A", JobState.FAILED, cancelled=True),
     ),
     ("claim", "a descriptor twice", CLAIMED, claim(400, "A", left=1), claim(300, "A", claim=FIRST)),
     ("ended", "an ack was answered", DONE, look(3, "A", JobState.SUCCEEDED), claim(400, "A", left=1)),

@@ -273,7 +273,8 @@ class ObservedAck(Observation):
             return found
         if outcome in (None, AckOutcome.RETRIED) and (around.is_foreign or not is_last):
             is_delayed = self.delay_ms > 0 and not around.is_foreign
-            due_ms = whole_ms(at_ms) + self.delay_ms if is_delayed else -inf
+            # the server looks at its clock when the call comes, and others may be carried out until this one is
+            due_ms = whole_ms(self.begin_ms) + self.delay_ms if is_delayed else -inf
             found.append(pending(state, at_ms, due_ms, left))
         if outcome in (None, AckOutcome.FAILED) and (around.is_foreign or is_last or left is None):
             found.append(ended(state, Phase.FAILED, at_ms)._replace(to_stop=False))
@@ -327,7 +328,7 @@ class ObservedHeartbeat(Observation):
         is_held = state.phase is Phase.UNKNOWN or (state.phase is Phase.RUNNING and state.claim == self.claim)
         outcome = self.outcome
         if self.is_optional:
-            return (renewed(state, self._at_ms(state), self.end_ms),) if is_held else ()
+            return (renewed(state, self.begin_ms, self.end_ms),) if is_held else ()
         if outcome is HeartbeatOutcome.UNREACHABLE:
             return (state,)  # it may have been renewed: then its claim lasts longer, and nothing else differs
         if outcome is HeartbeatOutcome.LOST:
@@ -346,9 +347,7 @@ class ObservedHeartbeat(Observation):
             if is_to_stop and state.to_stop is False:
                 requested = [each for each in steps(state, self.end_ms, around) if each.phase is Phase.RUNNING]
             found = [
-                renewed(each, max(each.since_ms, self.begin_ms), self.end_ms)._replace(
-                    to_stop=None if around.is_foreign else is_to_stop
-                )
+                renewed(each, self.begin_ms, self.end_ms)._replace(to_stop=None if around.is_foreign else is_to_stop)
                 for each in requested
                 if each.to_stop in (None, is_to_stop)
             ]
@@ -416,7 +415,7 @@ class ObservedCheckpoint(Observation):
 
     def _effects(self, state: State, at_ms: float) -> list[State]:
         due_ms = -inf if self.due_ms is None else self.due_ms
-        changed = renewed(state, at_ms, self.end_ms)._replace(due_ms=due_ms)
+        changed = renewed(state, self.begin_ms, self.end_ms)._replace(due_ms=due_ms)
         if self.body is not None:
             changed = changed._replace(body=self.body)
         if self.attempts is not None:

@@ -108,16 +108,19 @@ class Observation(ABC):
         return max(state.since_ms, self.begin_ms)
 
 
-def renewed(state: State, at_ms: float, end_ms: float) -> State:
-    """Its claim counts anew from then on; the call that renewed it was over at `end_ms`."""
+def renewed(state: State, begin_ms: float, end_ms: float) -> State:
+    """Its claim counts anew, by a call between these moments: from its begin on at the earliest, since the server looks
+    at its clock when the call comes, and others may be carried out until this one is.
+    """
     if state.phase is not Phase.RUNNING:
         return state
     expires_ms = state.expires_ms
     if expires_ms > -inf:
-        expires_ms = max(expires_ms, whole_ms(at_ms) + state.timeout_ms)
+        expires_ms = max(expires_ms, whole_ms(begin_ms) + state.timeout_ms)
     # a renewed claim is expired, not requeued
     requeue_ms = state.requeue_ms if expires_ms == -inf else inf
     was_over = state.was_over or state.expires_ms <= end_ms
+    at_ms = max(state.since_ms, begin_ms)
     return state._replace(since_ms=at_ms, expires_ms=expires_ms, requeue_ms=requeue_ms, was_over=was_over)
 
 
