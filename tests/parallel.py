@@ -17,6 +17,7 @@ NEVER_AT_ONCE = "tests/workers/test_proof_"
 
 FIRST = (
     "tests/cluster/",  # its proofs go by the clock: beside them runs what needs one processor
+    "tests/soak/",
     "tests/conformance/",
     "tests/workers/test_proof_",  # beside them runs what is not timed
     "tests/faults/test_kills.py",  # needs all there is: beside it runs what has time

@@ -40,12 +40,12 @@ class OpenPage:
         await asyncio.sleep(random.random() * EVERY_S)
         while time.monotonic() < ends_s:
             began_s = time.monotonic()
-            await self._ask()
+            await self.ask()
             took_s = time.monotonic() - began_s
             self.took_ms.append(took_s * 1000)
             await asyncio.sleep(max(0.0, EVERY_S - took_s))
 
-    async def _ask(self) -> None:
+    async def ask(self) -> None:
         headers = {"X-Live": "1", **({"If-None-Match": self._etag} if self._etag else {})}
         async with self._http.get(self._path, headers=headers) as answer:
             assert answer.status in (200, 304), f"{self._path}: {answer.status}"

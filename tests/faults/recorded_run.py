@@ -82,15 +82,19 @@ class RecordedRun:
 
     def judge(self, *, tolerance_ms: float = TOLERANCE_MS, is_over: bool = True) -> Verdict:
         """Fails with the calls that contradict each other. `is_over`: all is drained and was looked up."""
-        ends = [Note("end", now_ms())] if is_over else []
-        notes = sorted([*self.notes, *ends], key=lambda note: note.at_ms)
-        lines = [header(0), *map(event_line, notes)]
-        (self.folder / "notes.jsonl").write_bytes(b"".join(lines))
-        verdict = check(self.events(), tolerance_ms=tolerance_ms, has_one_clock=True)
+        verdict = self.verdict(tolerance_ms=tolerance_ms, is_over=is_over)
         text = "\n".join(verdict.lines())
         print(text)
         assert verdict.is_explained, text
         return verdict
+
+    def verdict(self, *, tolerance_ms: float = TOLERANCE_MS, is_over: bool = True) -> Verdict:
+        """What the checker says of it."""
+        ends = [Note("end", now_ms())] if is_over else []
+        notes = sorted([*self.notes, *ends], key=lambda note: note.at_ms)
+        lines = [header(0), *map(event_line, notes)]
+        (self.folder / "notes.jsonl").write_bytes(b"".join(lines))
+        return check(self.events(), tolerance_ms=tolerance_ms, has_one_clock=True)
 
 
 class RecordedPlain(Plain):

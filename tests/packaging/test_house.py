@@ -385,6 +385,7 @@ SLEEPS: dict[str, tuple[int, str]] = {
     "tests/server/test_processes_supervised.py": (1, UNJUDGED),
     "tests/server/test_tls.py": (1, UNJUDGED),
     "tests/server/toy_worker.py": (1, "a worker that hangs"),
+    "tests/soak/viewers.py": (2, "the pace of a browser, and of what reads metrics"),
     "tests/unit/test_child_process.py": (1, UNJUDGED),
     "tests/unit/test_sql_postgres.py": (5, UNJUDGED),
     "tests/workers/apps/holding.py": (1, "what a module takes to import"),

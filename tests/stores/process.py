@@ -53,6 +53,14 @@ def dies_with_us() -> list[str]:
     return [setpriv, "--pdeathsig", "KILL"] if setpriv else []
 
 
+def children_of(pid: int) -> list[int]:
+    """The processes that it has started and that live; none of one that has ended itself (Linux)."""
+    try:
+        return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+
+
 def _states(pid: int) -> list[str]:
     """What each thread does, as the kernel puts it; a thread that ends meanwhile is left out."""
     found = []
@@ -116,7 +124,12 @@ class StoreServer(ABC):
     def _launch(self, command: list[str]) -> subprocess.Popen[bytes]:
         with open(self.directory / "log", "ab") as log:
             return subprocess.Popen(
-                [*dies_with_us(), *command], cwd=self.directory, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                [*dies_with_us(), *command],
+                cwd=self.directory,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # else a Ctrl-C at the terminal ends it before what still needs it
             )
 
     def log(self) -> str:
