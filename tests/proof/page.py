@@ -62,7 +62,7 @@ def _last(result: Result) -> str:
     outcome = result.outcome if result.is_right else f"**{result.outcome}**"
     return (
         f"The last result, of {result.date}: {outcome}; {amounts}{', ' if amounts else ''}{_duration(result.seconds)}. "
-        f"`{result.command}` at commit `{result.commit}`, {result.machine}, with a load of {result.load}."
+        f"`{result.command}` at commit `{result.commit}`, {result.machine}, with {result.load}."
     )
 
 

@@ -47,8 +47,7 @@ class Result:
 
     `name`: that of the file. `command`: what a reader repeats it with, seed and all. `amounts`: how much was tried and
     what was counted, as {"cuts": 500}, in the order in which a page says it. `outcome`: a sentence; what was wrong,
-    where something was. `is_right`: the promise held. `load`: of the machine at the end, as its 15-minute average; a
-    command that keeps one core busy is about 1.
+    where something was. `is_right`: the promise held. `load`: what else the machine had to do.
     """
 
     name: str
@@ -57,7 +56,7 @@ class Result:
     is_right: bool
     seconds: float
     amounts: Mapping[str, int | float | str] = field(default_factory=dict)
-    load: float = field(default_factory=lambda: round(os.getloadavg()[2], 1))
+    load: str = field(default_factory=lambda: f"a load of {os.getloadavg()[2]:.0f} at the end")
     date: str = field(default_factory=lambda: f"{datetime.now(UTC):%Y-%m-%d}")
     commit: str = field(default_factory=commit)
     machine: str = field(default_factory=machine)
