@@ -28,27 +28,26 @@ class PostgresServer(StoreServer):
     name = "postgres"
 
     def command(self) -> list[str]:
-        program = _program("postgres")
+        program = postgres_program("postgres")
         data = self.directory / "data"
         if not data.exists():
             self._install(data)
         where = ["-D", str(data), "-p", str(self.port), "-c", "listen_addresses=127.0.0.1"]
         small = ["-c", "unix_socket_directories=", "-c", "max_connections=200", "-c", "shared_buffers=64MB"]
-        return [*_as_nobody(), program, *where, *small, *([] if self.durable else FAST)]
+        return [*as_nobody(), program, *where, *small, *([] if self.durable else FAST)]
 
     def _install(self, data: Path) -> None:
         self.own(self.directory)
         (self.directory / "log").touch()
-        command = [*_as_nobody(), _program("initdb"), "-D", str(data), "-U", "postgres", "-A", "trust", "-E", "UTF8"]
-        done = subprocess.run(
-            [*command, "--no-sync", "--locale=C"], capture_output=True, text=True, check=False, cwd=self.directory
-        )
+        command = [*as_nobody(), postgres_program("initdb"), "-D", str(data), "-U", "postgres", "-A", "trust"]
+        how = ["-E", "UTF8", "--no-sync", "--locale=C"]
+        done = subprocess.run([*command, *how], capture_output=True, text=True, check=False, cwd=self.directory)
         if done.returncode != 0:
             raise RuntimeError(f"initdb failed: {done.stderr[-2000:]}")
 
     def own(self, folder: Path) -> None:
         """Let the user of the server have it."""
-        if _as_nobody():
+        if as_nobody():
             shutil.chown(folder, NOBODY)
 
     def url(self, place: int = 0) -> str:
@@ -118,8 +117,11 @@ def _connected(url: str) -> Any:
     return importlib.import_module("psycopg").connect(url, autocommit=True, connect_timeout=2)
 
 
-def _program(name: str) -> str:
-    """Debian keeps those of a server apart, in a folder for each version."""
+def postgres_program(name: str) -> str:
+    """The path of one of them. StoreMissing: it is not installed.
+
+    Debian keeps those of a server apart, in a folder for each version.
+    """
     folders = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda each: float(each.parent.name))
     found = program_of("postgres", name, os.pathsep.join(map(str, reversed(folders))))
     if found is None:
@@ -127,7 +129,7 @@ def _program(name: str) -> str:
     return found
 
 
-def _as_nobody() -> list[str]:
+def as_nobody() -> list[str]:
     """What to put before a command. A process that changes its user forgets with whom it is to die."""
     if os.geteuid() != 0:
         return []
