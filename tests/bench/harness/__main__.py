@@ -12,6 +12,7 @@ import argparse
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -69,11 +70,13 @@ def tried(harness: Harness, cell: Cell, system: str, scale: float) -> Verdict:
             shutil.rmtree(ledger)
 
 
-def record(verdicts: Sequence[Verdict], kind: str, command: str, seconds: float, load: str) -> None:
+def record(verdicts: Sequence[Verdict], kind: str, options: argparse.Namespace, harness: Harness) -> None:
+    """What came of all that was tried of a kind, now or in the file of --kept. PinLater decides whether it is right."""
     own = [each for each in verdicts if each.kind == kind and each.system == SYSTEM]
     accounts = [each.account for each in own if each.account]
     wrong = [f"{each.name}: {each.wrong}" for each in own if each.wrong]
     amounts: dict[str, int | float | str] = {
+        "harness": harness.commit(),
         "scenarios": len(own),
         "jobs": sum(each.stored for each in accounts),
         "lost": sum(each.not_run for each in accounts),
@@ -84,14 +87,15 @@ def record(verdicts: Sequence[Verdict], kind: str, command: str, seconds: float,
     }
     what = "of the rate before, when it was over" if kind == "chaos" else "of the rate before, while it lasted"
     right = f"came through {len(own) - len(wrong)} of {len(own)} scenarios; shares are {what}"
+    words = ["scripts/bench", "harness", "--checkout", "../harness", "--scale", f"{options.scale:g}"]
     Result(
         name=f"harness_{kind}",
-        command=command,
+        command=shlex.join([*words, "--systems", options.systems, kind]),
         outcome="; ".join([right, *wrong]),
         is_right=bool(own) and not wrong,
-        seconds=round(seconds, 1),
+        seconds=sum(cell.seconds(options.scale) for cell in CELLS if cell.name in {each.name for each in own}),
         amounts=amounts,
-        load=load,
+        load=options.load,
     ).record()
 
 
@@ -129,7 +133,7 @@ def main() -> int:
     harness = Harness(options.checkout.absolute(), folder)
     verdicts = kept(options.kept) if options.kept else []
     done = {(each.name, each.system) for each in verdicts}
-    began_s = time.monotonic()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # the store is taken down in any case
     with harness.ready():
         for cell in CELLS:
             if options.kind not in (None, cell.kind) or (options.only and cell.name not in options.only):
@@ -144,9 +148,8 @@ def main() -> int:
                     keep(verdict, options.kept)
     print("".join(table(verdicts)), end="")
     if options.record:
-        command = shlex.join(["scripts/bench", "harness", *sys.argv[1:]])
         for kind in KINDS if options.kind is None else (options.kind,):
-            record(verdicts, kind, command, time.monotonic() - began_s, options.load)
+            record(verdicts, kind, options, harness)
     return 1 if any(each.wrong for each in verdicts if each.system == SYSTEM) else 0
 
 

@@ -13,6 +13,8 @@ CALLERS = 4
 WAIT = "1s"
 PAUSE_S = 0.1
 """After a call that failed."""
+HELD_S = 0.1
+"""Jobs wait so long in the worker, as where one takes more than it can run: a kill finds some there."""
 
 
 class EarlyAcks:
@@ -43,5 +45,6 @@ class EarlyAcks:
             except PinLaterError:
                 await asyncio.sleep(PAUSE_S)
                 continue
+            await asyncio.sleep(HELD_S)
             for job in jobs:
                 await self._run(job.body)

@@ -7,11 +7,11 @@ import json
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -108,14 +108,16 @@ def run(harness: Harness, cell: Cell, system: str, scale: float, log: Path, ledg
     if system != SYSTEM:
         docker.build(f"{system}-bench")
     with log.open("wb") as output:
-        process = subprocess.Popen([*dies_with_us(), *command], stdout=output, stderr=output, env=env)
+        process = subprocess.Popen(
+            [*dies_with_us(), *command], stdout=output, stderr=output, env=env, start_new_session=True
+        )
+    ended = None
     try:
-        ended = process.wait(cell.seconds(scale) + GRACE_S)
-    except subprocess.TimeoutExpired:
-        process.terminate()
-        ended = None
-        time.sleep(10)
-        process.kill()
+        with suppress(subprocess.TimeoutExpired):
+            ended = process.wait(cell.seconds(scale) + GRACE_S)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # with the replicas that it has left behind
         process.wait()
     said = log.read_text(errors="replace")
     found = re.search(r"run_id = (\S+)", said)
