@@ -36,13 +36,16 @@ NO_PROGRESS_S = 75.0
 
 def drained(folder: Path, database: str, patience_s: float = NO_PROGRESS_S) -> Account:
     """The account when nothing has run any more for `patience_s`: a replica that enqueues nothing runs what is left."""
-    env = {**os.environ, "DATABASE_URL": database, "PRODUCER_RATE": "0", LEDGER: str(folder)}
-    found, until_s = account(folder), time.monotonic() + patience_s
+    env = {**os.environ, "DATABASE_URL": database, "PRODUCER_RATE": "0", "SAMPLE_EVERY_S": "3600", LEDGER: str(folder)}
+    found = account(folder)
     if not found.not_run:
         return found
     env.pop("HARNESS_FAULT", None)
     command = [sys.executable, "-m", "tests.bench.harness.adapter"]
-    process = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    process = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.readline()  # it works now, however long its start took
+    until_s = time.monotonic() + patience_s
     try:
         while found.not_run and time.monotonic() < until_s:
             time.sleep(1)
@@ -53,7 +56,7 @@ def drained(folder: Path, database: str, patience_s: float = NO_PROGRESS_S) -> A
         return found
     finally:
         process.terminate()
-        process.wait()
+        process.communicate()
 
 
 def tried(harness: Harness, cell: Cell, system: str, scale: float) -> Verdict:
