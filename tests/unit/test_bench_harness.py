@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
 
+from tests.bench.harness.__main__ import came_of
 from tests.bench.harness.ledger import Account, Ledger, account
 from tests.bench.harness.runs import Run
 from tests.bench.harness.samples import Waits
@@ -88,6 +90,21 @@ def test_a_verdict_is_kept_and_shown(tmp_path: Path) -> None:
     assert own.startswith("| backend_kill | pinlater | 600 | 300 | 630 | 7 |")
     assert own.endswith("| 0 of 1,000 | 4 | 105% |\n")
     assert other.endswith("|  |  | 105% |\n")
+
+
+def test_what_is_recorded_is_right_where_this_system_came_through() -> None:
+    options = Namespace(scale=0.5, systems="pinlater,river", load="")
+    fine, slow = a_run(baseline=600, kills=300, recovery=630), a_run(baseline=600, kills=300, recovery=60)
+    own = judged(fine, BY_NAME["backend_kill"], "pinlater", Account(1000, 0, 4, 1))
+    verdicts = [own, judged(slow, BY_NAME["backend_kill"], "river", None)]
+    result = came_of(verdicts, "chaos", options, "abc")
+    assert (result.is_right, result.amounts["lost"], result.amounts["ran again"]) == (True, 0, 4)
+    assert result.amounts["backend_kill, river"] == "10% of the rate before"
+    assert result.seconds == 30 / 2 + 3 * 60 / 2
+    lost = judged(fine, BY_NAME["pool_exhaustion"], "pinlater", Account(1000, 3, 0, 0))
+    assert not came_of([own, lost], "chaos", options, "abc").is_right
+    assert "pool_exhaustion: 3 jobs were lost" in came_of([own, lost], "chaos", options, "abc").outcome
+    assert not came_of(verdicts, "pressure", options, "abc").is_right
 
 
 def test_quantiles_of_many_waits_have_three_figures() -> None:

@@ -73,13 +73,16 @@ def tried(harness: Harness, cell: Cell, system: str, scale: float) -> Verdict:
             shutil.rmtree(ledger)
 
 
-def record(verdicts: Sequence[Verdict], kind: str, options: argparse.Namespace, harness: Harness) -> None:
-    """What came of all that was tried of a kind, now or in the file of --kept. PinLater decides whether it is right."""
+def came_of(verdicts: Sequence[Verdict], kind: str, options: argparse.Namespace, harness: str) -> Result:
+    """Of all that was tried of a kind, now or in the file of --kept. PinLater alone decides whether it is right.
+
+    `harness`: its commit.
+    """
     own = [each for each in verdicts if each.kind == kind and each.system == SYSTEM]
     accounts = [each.account for each in own if each.account]
     wrong = [f"{each.name}: {each.wrong}" for each in own if each.wrong]
     amounts: dict[str, int | float | str] = {
-        "harness": harness.commit(),
+        "harness": harness,
         "scenarios": len(own),
         "jobs": sum(each.stored for each in accounts),
         "lost": sum(each.not_run for each in accounts),
@@ -91,7 +94,7 @@ def record(verdicts: Sequence[Verdict], kind: str, options: argparse.Namespace, 
     what = "of the rate before, when it was over" if kind == "chaos" else "of the rate before, while it lasted"
     right = f"came through {len(own) - len(wrong)} of {len(own)} scenarios; shares are {what}"
     words = ["scripts/bench", "harness", "--checkout", "../harness", "--scale", f"{options.scale:g}"]
-    Result(
+    return Result(
         name=f"harness_{kind}",
         command=shlex.join([*words, "--systems", options.systems, kind]),
         outcome="; ".join([right, *wrong]),
@@ -99,7 +102,7 @@ def record(verdicts: Sequence[Verdict], kind: str, options: argparse.Namespace, 
         seconds=sum(cell.seconds(options.scale) for cell in CELLS if cell.name in {each.name for each in own}),
         amounts=amounts,
         load=options.load,
-    ).record()
+    )
 
 
 def main() -> int:
@@ -152,7 +155,7 @@ def main() -> int:
     print("".join(table(verdicts)), end="")
     if options.record:
         for kind in KINDS if options.kind is None else (options.kind,):
-            record(verdicts, kind, options, harness)
+            came_of(verdicts, kind, options, harness.commit()).record()
     return 1 if any(each.wrong for each in verdicts if each.system == SYSTEM) else 0
 
 
