@@ -30,6 +30,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     running.add_argument("names", nargs="+", choices=list(PROOFS), metavar="NAME", help=", ".join(PROOFS))
     running.add_argument("--whole", action="store_true", help="for as long as before a release")
     options = parser.parse_args(arguments)
+    if lacking := next(filter(None, (PROOFS[name].lacks for name in getattr(options, "names", ()))), ""):
+        parser.error(lacking)
     broken = []
     for name in getattr(options, "names", ()):
         result, _ = run(PROOFS[name], is_whole=options.whole)

@@ -58,16 +58,16 @@ def _said(proof: Proof, recorded: Mapping[str, Result]) -> list[str]:
 
 
 def _last(result: Result) -> str:
-    amounts = ", ".join(f"{_number(amount)} {what}" for what, amount in result.amounts.items())
     outcome = result.outcome if result.is_right else f"**{result.outcome}**"
+    said = [outcome, *(_amount(what, amount) for what, amount in result.amounts.items()), _duration(result.seconds)]
     return (
-        f"The last result, of {result.date}: {outcome}; {amounts}{', ' if amounts else ''}{_duration(result.seconds)}. "
-        f"`{result.command}` at commit `{result.commit}`, {result.machine}, with {result.load}."
+        f"The last result, of {result.date}: {'; '.join(said)}. "
+        f"`{result.command}` at commit `{result.commit}`, {result.machine}; {result.load}."
     )
 
 
-def _number(amount: float | str) -> str:
-    return amount if isinstance(amount, str) else f"{amount:,}"
+def _amount(what: str, amount: float | str) -> str:
+    return f"{what} {amount}" if isinstance(amount, str) else f"{amount:,} {what}"
 
 
 def _duration(seconds: float) -> str:

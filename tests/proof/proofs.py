@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tests.parts import SOAKS
+from tests.pythons import ROOT
 
 SINCE = "2026-11-30"
 """What was found before that day was mended and not written down here."""
@@ -18,7 +19,8 @@ class Proof:
 
     It is `tests` (paths) with the variables of SOAKS that make them longer, or a `module` with its arguments, which
     records by itself what came of it (`--record`). `tries`: what it does. `planted`: how it is known that it would find
-    something. `found`: what it has found since SINCE, each a sentence; "" with `planted`: nothing shows that.
+    something, "" where nothing shows that. `found`: what it has found since SINCE, each a sentence. `needs`: a folder
+    without which it cannot run.
     """
 
     name: str
@@ -29,6 +31,13 @@ class Proof:
     module: Sequence[str] = ()
     shown: str = ""
     found: Sequence[str] = ()
+    needs: str = ""
+
+    @property
+    def lacks(self) -> str:
+        """What has to be there first, as a sentence; "" where it is."""
+        is_there = not self.needs or (ROOT / self.needs).is_dir()
+        return "" if is_there else f"{self.name} needs {self.needs} (docs/performance.md says what that is)"
 
     @property
     def command(self) -> str:
@@ -127,6 +136,15 @@ PROMISES = (
                 ),
             ),
             Proof(
+                name="harness_chaos",
+                module=["tests.bench.harness", "--checkout", "../harness", "chaos", "--record"],
+                shown="./scripts/bench harness --checkout ../harness chaos --record",
+                needs="../harness",
+                tries="Runs the five scenarios of chaos of [somebody else's harness]"
+                "(performance.md#chaos-and-pressure-in-somebody-elses-harness), beside other queues.",
+                planted="an adapter whose worker acks before it runs loses jobs, and is found",
+            ),
+            Proof(
                 name="key_kills",
                 tests=["tests/cluster/test_proof_keys.py"],
                 variables=["PINLATER_PROOF_KEYS"],
@@ -200,6 +218,15 @@ PROMISES = (
                 tries="Runs the same jobs through other queues, each with the defaults that its documents give.",
                 planted="[performance.md](performance.md#beside-other-queues) has each round; a peer that wins stands "
                 "there too",
+            ),
+            Proof(
+                name="harness_pressure",
+                module=["tests.bench.harness", "--checkout", "../harness", "pressure", "--record"],
+                shown="./scripts/bench harness --checkout ../harness pressure --record",
+                needs="../harness",
+                tries="Runs the four scenarios of pressure of the same harness: a transaction that stays open, a high "
+                "load, readers, bursts.",
+                planted="",
             ),
         ),
     ),

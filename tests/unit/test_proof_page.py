@@ -40,7 +40,7 @@ def test_a_result_is_of_a_command_that_is_there_and_each_long_form_has_one() -> 
 def test_a_broken_promise_stands_out_on_the_page() -> None:
     broken = Result(name="drill", command="./drill", outcome="one alarm too many", is_right=False, seconds=9_000.0)
     text = page({"kills": KILLS, "drill": broken})
-    assert f"of {KILLS.date}: held; 1,200 tests, 94 s. `./kill` at commit `{KILLS.commit}`" in text
+    assert f"of {KILLS.date}: held; 1,200 tests; 94 s. `./kill` at commit `{KILLS.commit}`" in text
     assert "**one alarm too many**; 2.5 hours." in text
     assert "| 0 of 1 that ran |" in text
     assert "| 1 of 1 that ran |" in text
