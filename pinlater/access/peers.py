@@ -17,6 +17,7 @@ from pinlater.errors import Forbidden
 from pinlater.model import RequestContext
 from pinlater.queues.directory import QueueDirectory
 from pinlater.redaction import SECRETS
+from pinlater.stored_json import read_stored
 from pinlater.wire.method import Method
 
 PEER_PREFIX = "@peer/"
@@ -35,7 +36,10 @@ class PeerSecret:
     def _on_records(self, entries: Sequence[ConfigEntry]) -> None:
         for entry in entries:
             if entry.name == _NAME and not entry.is_deleted:
-                self.token = str(json.loads(entry.text).get("token", ""))
+                try:
+                    self.token = str(read_stored(entry.text).get("token", ""))
+                except (ValueError, AttributeError):
+                    continue  # of another version
                 SECRETS.keep([self.token])
 
     async def make(self) -> None:

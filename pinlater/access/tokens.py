@@ -24,6 +24,7 @@ from pinlater.model.callers import MAX_ROLES, MAX_TOKENS, TOKEN_NAME_ALLOWED, is
 from pinlater.queues.directory import ChangeResult, QueueDirectory
 from pinlater.shards.handle import answers, ask_all
 from pinlater.shards.shard_set import ShardSet
+from pinlater.stored_json import read_stored
 
 _log = structlog.get_logger("pinlater.access")
 
@@ -65,7 +66,7 @@ def read_token(entry: ConfigEntry | None) -> TokenRecord | None:
         return None
     name = entry.name.removeprefix(TOKEN_PREFIX)
     try:
-        record = json.loads(entry.text)
+        record = read_stored(entry.text)
         expires = record.get("expires")
         return TokenRecord(
             name,

@@ -18,6 +18,7 @@ import structlog
 from pinlater.alarms.judgement import Mute
 from pinlater.backends.base import Shard
 from pinlater.errors import PinLaterError
+from pinlater.job_body import UNREADABLE
 from pinlater.model.alarm_views import Alarm
 from pinlater.shards.handle import ShardHandle, answers, ask_all
 
@@ -59,7 +60,7 @@ def decode_entry_as(kind: Any, body: bytes) -> Any:
     """What `encode_entry` made, in this version or another one; None: it is not understood."""
     try:
         return msgspec.json.decode(zlib.decompressobj().decompress(body, _MAX_READ_BYTES), type=kind)
-    except (zlib.error, msgspec.MsgspecError):
+    except (zlib.error, *UNREADABLE):
         _log.warning("alarms_not_understood", kind=kind.__name__)
         return None
 

@@ -13,13 +13,13 @@ are (permit_store.py), once it needs some. Stores read neither the home nor the 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from pinlater.model import MAX_TIME_MS
 from pinlater.model.group_patterns import fits
+from pinlater.stored_json import read_stored
 
 GROUP_RULES_PREFIX = "@groups/"
 
@@ -65,7 +65,7 @@ def read_group_rules(text: str) -> GroupRules:
     nothing: no claim fails for it.
     """
     try:
-        words: dict[str, Any] = json.loads(text)
+        words: dict[str, Any] = read_stored(text)
         names = {name.encode(): _rule(texts) for name, texts in words.get("groups", {}).items()}
         patterns = [(name.encode().split(b"*"), _rule(texts)) for name, texts in words.get("patterns", ())]
     except (ValueError, TypeError, AttributeError):

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from pinlater.backends.requests import StoredState
 from pinlater.errors import StoreRefused
+from pinlater.stored_json import read_stored
 
 KINDS = ("config", "quota", "kv", "job", "result", "key", "chain", "mark", "shared", "dropped")
 
@@ -275,7 +276,7 @@ class TransferTotals:
 
     @classmethod
     def load(cls, text: str | bytes) -> TransferTotals:
-        found = json.loads(text)
+        found = read_stored(text)
         jobs = {queue: Counter(counts) for queue, counts in found["jobs"].items()}
         return cls(Counter(found["rows"]), jobs, found["waiting"], found["last_id"])
 
@@ -302,7 +303,7 @@ class ImportState:
 
     @classmethod
     def load(cls, text: bytes) -> ImportState:
-        found = json.loads(text)
+        found = read_stored(text)
         return cls(found["export"], found["blocks"], TransferTotals.load(found["totals"]))
 
 

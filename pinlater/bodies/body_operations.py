@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
@@ -22,6 +21,7 @@ from pinlater.model import CONTINUATION_END, CONTINUATION_START, JobInfo, JobSta
 from pinlater.model.body_reference import BodyReference, BodyRule, body_length
 from pinlater.model.body_words import BodiesAction, BodiesChange, BodiesStep, BodyTier, BodyTiers
 from pinlater.shards.shard_set import ShardSet
+from pinlater.stored_json import read_stored
 
 R = TypeVar("R")
 COUNT_S = 1.0
@@ -131,7 +131,7 @@ class TierOperations:
             with suppress(PinLaterError):
                 swept = (await handle.shard.kv_list(NAMESPACE, self._clock.now_ms())).get("swept")
                 if swept is not None:
-                    kept = json.loads(swept.body)
+                    kept = read_stored(swept.body)
                     at_ms = min(at_ms, kept["at_ms"])
                     for name, each in kept["tiers"].items():
                         _add(counts.setdefault(name, TierCounts()), TierCounts(**each))

@@ -18,6 +18,7 @@ from typing import Any
 
 import structlog
 
+from pinlater.backends.base import KvEntry
 from pinlater.background_tasks import BackgroundTasks
 from pinlater.bodies.tier import StoredObject, Tier
 from pinlater.bodies.tiered_shard import TieredShard
@@ -27,6 +28,7 @@ from pinlater.errors import ContinuationInvalid, PinLaterError
 from pinlater.metrics import Metrics
 from pinlater.shards.handle import ShardHandle
 from pinlater.shards.shard_set import ShardSet
+from pinlater.stored_json import read_stored
 
 _log = structlog.get_logger("pinlater.bodies")
 
@@ -95,7 +97,7 @@ class Sweeper:
                 continue
             try:
                 swept = (await handle.shard.kv_list(NAMESPACE, now_ms)).get("swept")
-                if swept is not None and now_ms - json.loads(swept.body)["at_ms"] < EVERY_MS:
+                if swept is not None and now_ms - _swept_at_ms(swept) < EVERY_MS:
                     continue
                 progress = SweepProgress()
                 await self.sweep(handle, progress)
@@ -124,7 +126,7 @@ class Sweeper:
         for handle in self._members.healthy():
             entry = (await handle.shard.kv_list(NAMESPACE, self._clock.now_ms())).get(run)
             if entry is not None:
-                return SweepProgress(**json.loads(entry.body))
+                return SweepProgress(**read_stored(entry.body))
         raise ContinuationInvalid("this sweep has ended, or its server process is gone: begin it again")
 
     async def _run(self, run: str, progress: SweepProgress, only_tier: str, dry_run: bool, store: str) -> None:
@@ -246,6 +248,14 @@ class Sweeper:
                     await self._sweep_tier(tier, f"{store}/", None, progress, run, dry_run)
         except PinLaterError as error:
             progress.add_problem(error.message)
+
+
+def _swept_at_ms(entry: KvEntry) -> int:
+    """When a shard was swept; 0, long ago, where another version says it otherwise."""
+    try:
+        return int(read_stored(entry.body)["at_ms"])
+    except (ValueError, LookupError, TypeError):
+        return 0
 
 
 async def _ids_of_references(shard: TieredShard) -> Sequence[int]:

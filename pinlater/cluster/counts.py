@@ -18,6 +18,7 @@ from pinlater.errors import PinLaterError
 from pinlater.model import BlockedChain, LevelView
 from pinlater.shards.handle import ShardHandle
 from pinlater.shards.shard_set import ShardSet
+from pinlater.stored_json import read_packed, read_stored
 
 _log = structlog.get_logger("pinlater.cluster")
 
@@ -143,8 +144,8 @@ _NONE = _packed({})
 def decode(body: bytes, ended: bytes = _NONE, limited: bytes = _NONE) -> ShardCounts:
     """What `encode`, `encode_ended` and `encode_limited` made. ValueError."""
     try:
-        at_ms, queues = json.loads(zlib.decompress(body))
-        ended_ms, held = (json.loads(zlib.decompress(each)) for each in (ended, limited))
+        at_ms, queues = read_packed(body)
+        ended_ms, held = (read_packed(each) for each in (ended, limited))
         return ShardCounts(
             at_ms,
             {
@@ -152,7 +153,7 @@ def decode(body: bytes, ended: bytes = _NONE, limited: bytes = _NONE) -> ShardCo
                 for queue, (each_ms, levels) in queues.items()
             },
         )
-    except (zlib.error, TypeError, AttributeError) as error:
+    except (TypeError, AttributeError) as error:
         raise ValueError("no counts") from error
 
 
@@ -175,7 +176,7 @@ def _encode_chains(chains: Sequence[BlockedChain]) -> bytes:
 def _decode_chains(body: bytes) -> list[BlockedChain]:
     """ValueError."""
     try:
-        return [BlockedChain(str(key), str(first), int(jobs), int(ms)) for key, first, jobs, ms in json.loads(body)]
+        return [BlockedChain(str(key), str(first), int(jobs), int(ms)) for key, first, jobs, ms in read_stored(body)]
     except TypeError as error:
         raise ValueError("no chains") from error
 

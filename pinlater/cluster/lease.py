@@ -16,6 +16,7 @@ import structlog
 from pinlater.backends.base import KvEntry
 from pinlater.model import MAX_TIME_MS, ServerView
 from pinlater.shards.rendezvous import rendezvous_pick
+from pinlater.stored_json import read_stored
 
 _log = structlog.get_logger("pinlater.cluster")
 
@@ -152,7 +153,7 @@ def encode(lease: Lease) -> bytes:
 def decode(body: bytes) -> Lease:
     """What `encode` made, in this version or another one. ValueError."""
     try:
-        plain = json.loads(body)
+        plain = read_stored(body)
         own = {key: plain.pop(key) for key in _OWN if key in plain}
         return Lease(
             **own

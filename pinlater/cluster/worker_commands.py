@@ -21,6 +21,7 @@ from pinlater.clock import Clock
 from pinlater.cluster.lease import Lease
 from pinlater.cluster.worker_entries import SeenWorker
 from pinlater.errors import NoHealthyShards, PinLaterError
+from pinlater.job_body import UNREADABLE
 from pinlater.model import NumberedCommand, WorkerCommand
 from pinlater.shards.handle import ask_all
 from pinlater.shards.rendezvous import rendezvous_pick
@@ -136,7 +137,7 @@ class WorkerCommands:
             try:
                 found = _decode(entry.body)
                 command = WorkerCommand(found.command)
-            except (msgspec.MsgspecError, ValueError):
+            except (*UNREADABLE, ValueError):
                 _log.warning("worker_command_not_understood", name=name)
                 continue
             self._take(NumberedCommand(command, found.number), found.keys, now_ms)

@@ -13,6 +13,7 @@ from itertools import islice
 
 import msgspec
 
+from pinlater.job_body import UNREADABLE
 from pinlater.model import (
     MAX_TIME_MS,
     OutboxReport,
@@ -183,7 +184,7 @@ def decode_entry(body: bytes) -> list[SeenWorker]:
     """What `entries` made, in this version or another one. ValueError."""
     try:
         found = _decoder.decode_lines(zlib.decompressobj().decompress(body, _MAX_READ_BYTES))
-    except (zlib.error, msgspec.MsgspecError) as error:
+    except (zlib.error, *UNREADABLE) as error:
         raise ValueError("not an entry of workers") from error
     return [replace(each, report=bounded(each.report)) for each in found]
 

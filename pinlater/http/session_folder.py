@@ -27,6 +27,7 @@ from pinlater.data_folder.private_files import (
     tighten,
     write_private_file,
 )
+from pinlater.job_body import UNREADABLE
 
 _log = structlog.get_logger("pinlater.http")
 KEY_BYTES = 32
@@ -74,7 +75,7 @@ class SessionFolder:
         """None: there is none, or it is torn or of another version."""
         if name in self._left:
             return None
-        with suppress(OSError, msgspec.DecodeError):
+        with suppress(OSError, *UNREADABLE):
             return msgspec.msgpack.decode((self._folder / name).read_bytes(), type=StoredSession)
         return None
 

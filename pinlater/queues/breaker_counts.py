@@ -13,6 +13,7 @@ from zlib import crc32
 import msgspec
 
 from pinlater.backends.base import KvEntry
+from pinlater.job_body import UNREADABLE
 from pinlater.metrics import OUTCOME_AT, Metrics
 from pinlater.queues.breaker_rule import BreakerRule, Tally
 
@@ -132,7 +133,7 @@ def counts_of_all(entries: Mapping[str, KvEntry]) -> dict[str, list[StepCounts]]
     for name, entry in sorted(entries.items()):
         try:
             counts = msgspec.json.decode(entry.body, type=dict[str, StepCounts])
-        except msgspec.MsgspecError:
+        except UNREADABLE:
             continue
         process = name.rpartition("/")[0]
         for queue, each in counts.items():  # while a process divides them otherwise, two entries may have the same

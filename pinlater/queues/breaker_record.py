@@ -23,6 +23,7 @@ from typing import Any
 from pinlater.backends.base import ConfigEntry, KvEntry
 from pinlater.queues.breaker_rule import BreakerRule
 from pinlater.queues.settings import BREAKER, QueueSettings
+from pinlater.stored_json import read_stored
 
 BREAKER_PREFIX = f"{BREAKER}/"
 
@@ -60,7 +61,7 @@ def read_open_breaker(entry: ConfigEntry) -> OpenBreaker | None:
     if entry.is_deleted:
         return None
     try:
-        words = json.loads(entry.text)
+        words = read_stored(entry.text)
         return OpenBreaker(entry.version, int(words["opened_ms"]), str(words["why"]), str(words["place"]))
     except (ValueError, LookupError, TypeError):
         return None
@@ -118,7 +119,7 @@ def read_slot(entry: KvEntry | None, opened: OpenBreaker, rule: BreakerRule) -> 
     version = 0 if entry is None else entry.version
     first = ProbeSlot(opened.version, SlotState.RESTING, opened.opened_ms + rule.probe_every_ms, entry_version=version)
     try:
-        words: dict[str, Any] = {} if entry is None else json.loads(entry.body)
+        words: dict[str, Any] = {} if entry is None else read_stored(entry.body)
         if words.get("opening") != opened.version:
             return first
         state = SlotState(words["state"])

@@ -34,6 +34,7 @@ from pinlater.queues.settings import BREAKER, QueueSettings
 from pinlater.shards.handle import ShardHandle, missing
 from pinlater.shards.keys.homes_record import HOMES, parse_record
 from pinlater.shards.shard_set import ShardSet
+from pinlater.stored_json import read_stored
 
 _log = structlog.get_logger("pinlater.queues")
 
@@ -547,6 +548,6 @@ def is_given_up(entry: ConfigEntry) -> bool:
 
 def _is_set(entry: ConfigEntry, word: str) -> bool:
     try:
-        return json.loads(entry.text).get(word) is True
+        return read_stored(entry.text).get(word) is True
     except (ValueError, AttributeError):
         return False

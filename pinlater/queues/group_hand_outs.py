@@ -26,6 +26,7 @@ from pinlater.queues.group_rules_book import OTHER
 from pinlater.shards.handle import ShardHandle
 from pinlater.shards.rendezvous import rendezvous_pick
 from pinlater.shards.shard_set import ShardSet
+from pinlater.stored_json import read_packed
 
 _log = structlog.get_logger("pinlater.queues")
 
@@ -202,13 +203,13 @@ def _encode(own: Mapping[str, HandOuts]) -> bytes:
 def _decode(entry: KvEntry) -> Iterator[tuple[str, HandOuts]]:
     """Nothing of what another version writes in another form."""
     try:
-        plain = json.loads(zlib.decompress(entry.body))
+        plain = read_packed(entry.body)
         read: list[tuple[str, HandOuts]] = []
         for queue, (jobs, groups) in plain.items():
             hand_outs = HandOuts()
             hand_outs.jobs = int(jobs)
             hand_outs.groups = {str(group): int(count) for group, count in groups.items()}
             read.append((queue, hand_outs))
-    except (zlib.error, ValueError, TypeError, AttributeError):
+    except (ValueError, TypeError, AttributeError):
         return
     yield from read

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -21,6 +22,7 @@ from pinlater.model.group_patterns import fits, in_order
 from pinlater.queues import changes
 from pinlater.queues.changes import Author, Update
 from pinlater.queues.settings import GROUP_SETTINGS, OF_A_PAUSE, GroupSettings
+from pinlater.stored_json import read_stored
 
 MAX_RULES_BYTES = 350_000
 """The most bytes of all rules of one queue: DynamoDB takes no larger item, and each shard keeps the entry."""
@@ -143,9 +145,11 @@ class GroupRulesBook:
     def of(self, queue: str, group: str) -> GroupSettings:
         """What counts for a group; a pause that is over is none."""
         _, texts = self._texts(queue, group)
-        known: dict[str, Any] = {
-            row.field: row.kind.parse(texts[name]) for name, row in GROUP_SETTINGS.items() if name in texts
-        }
+        known: dict[str, Any] = {}
+        for name, row in GROUP_SETTINGS.items():
+            if name in texts:
+                with suppress(ValueError):  # a newer version allows more
+                    known[row.field] = row.kind.parse(texts[name])
         return replace(_PLAIN, **known)
 
     def settings(self, queue: str, group: str, of_all: GroupLimit) -> dict[str, SettingView]:
@@ -167,7 +171,7 @@ class GroupRulesBook:
         rules = self.rules(queue)
         source, texts = "group", rules.get(group, {})
         until = texts.get("paused_until", "none")
-        if not paused or (until != "none" and int(until) <= self._clock.now_ms()):
+        if not paused or (until.isdecimal() and int(until) <= self._clock.now_ms()):
             texts = {key: text for key, text in texts.items() if not key.startswith("paused")}
         if not texts:
             patterns = in_order([name for name in rules if "*" in name])
@@ -241,7 +245,8 @@ def _limit(texts: Texts, of_all: GroupLimit) -> GroupLimit:
     values: list[Any] = list(of_all)
     for place, name in enumerate(LIMITS):
         if name in texts:
-            values[place] = GROUP_SETTINGS[name].kind.parse(texts[name])
+            with suppress(ValueError):  # a newer version allows more
+                values[place] = GROUP_SETTINGS[name].kind.parse(texts[name])
     return GroupLimit(*values)
 
 
@@ -258,7 +263,9 @@ def _read(text: str) -> tuple[Rules, str]:
     nothing.
     """
     try:
-        words: dict[str, Any] = json.loads(text)
-        return {**words.get("groups", {}), **dict(words.get("patterns", ()))}, str(words.get("home", ""))
+        words: dict[str, Any] = read_stored(text)
+        rules = {**words.get("groups", {}), **dict(words.get("patterns", ()))}
+        named = {str(name): {str(key): str(value) for key, value in texts.items()} for name, texts in rules.items()}
+        return named, str(words.get("home", ""))
     except (ValueError, TypeError, AttributeError):
         return {}, ""

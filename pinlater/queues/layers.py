@@ -7,7 +7,6 @@ why, since and until when) comes from where `paused` comes from, and from nowher
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import replace
 from functools import cached_property
@@ -19,6 +18,7 @@ from pinlater.backends.base import ConfigEntry, DeadLetterTarget, EndRules, PerQ
 from pinlater.model import Job, QueueView, SettingView
 from pinlater.queues.breaker_rule import BreakerRule
 from pinlater.queues.settings import BREAKER, BY_NAME, OF_A_PAUSE, SETTINGS, QueueSettings
+from pinlater.stored_json import read_stored
 
 T = TypeVar("T")
 _log = structlog.get_logger("pinlater.queues")
@@ -45,7 +45,7 @@ def as_layer(values: Mapping[str, Any]) -> Layer:
 def texts_of(entry: ConfigEntry | None) -> dict[str, str]:
     """The texts of the settings that an entry has, as people write them, by key."""
     try:
-        texts = json.loads(entry.text)["set"] if entry is not None and not entry.is_deleted else {}
+        texts = read_stored(entry.text)["set"] if entry is not None and not entry.is_deleted else {}
         return {str(key): str(text) for key, text in texts.items()}
     except (ValueError, LookupError, TypeError, AttributeError):
         return {}

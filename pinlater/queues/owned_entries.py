@@ -15,6 +15,7 @@ from typing import NamedTuple
 from pinlater.backends.base import ConfigEntry
 from pinlater.errors import LimitReached
 from pinlater.model.owner_bounds import NO_BOUNDS, OwnedKind, OwnerBounds
+from pinlater.stored_json import read_stored
 
 DELETED_SHARE = 10
 """Entries with those of what was deleted, for each that an owner may have."""
@@ -43,7 +44,7 @@ def owner_of(entry: ConfigEntry | None) -> str:
     if entry is None or f'"{_OWNER}"' not in entry.text:
         return ""
     try:
-        owner = json.loads(entry.text).get(_OWNER, "")
+        owner = read_stored(entry.text).get(_OWNER, "")
     except (ValueError, AttributeError):
         return ""
     return owner if isinstance(owner, str) else ""
@@ -51,7 +52,7 @@ def owner_of(entry: ConfigEntry | None) -> str:
 
 def with_owner(text: str, owner: str) -> str:
     """The text of an entry, which an object of JSON is. A server that knows no owners leaves it out with its change."""
-    return json.dumps({**json.loads(text), _OWNER: owner}, separators=(",", ":")) if owner else text
+    return json.dumps({**read_stored(text), _OWNER: owner}, separators=(",", ":")) if owner else text
 
 
 class _Owned(NamedTuple):

@@ -40,6 +40,7 @@ from pinlater.queues.rebalance import Rebalance
 from pinlater.shards.handle import ShardHandle, ask_all
 from pinlater.shards.rendezvous import rendezvous_pick
 from pinlater.shards.shard_set import ShardSet
+from pinlater.stored_json import read_stored
 
 _log = structlog.get_logger("pinlater.queues")
 
@@ -282,7 +283,7 @@ def read_allocation(entry: KvEntry | None) -> QuotaAllocation | None:
     if entry is None:
         return None
     try:
-        words = json.loads(entry.body)
+        words = read_stored(entry.body)
         quotas = {str(shard): int(quota) for shard, quota in words["shares"].items()}
         is_retired, moved_to = bool(words["retired"]), str(words.get("to", ""))
         return QuotaAllocation(int(words["version"]), words["maximum"], quotas, is_retired, entry.version, moved_to)

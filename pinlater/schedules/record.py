@@ -7,6 +7,7 @@ import json
 from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
 import structlog
 
 from pinlater.backends.base import ConfigEntry
@@ -16,12 +17,12 @@ from pinlater.model import (
     MAX_CATCH_UP,
     MAX_KEY_BYTES,
     MAX_TIME_MS,
-    Misfire,
     Schedule,
     ScheduleChange,
     new_version,
 )
 from pinlater.schedule import utc_text
+from pinlater.stored_json import read_stored
 from pinlater.timetable import Firings, TimetableInvalid, checked_zone, is_every_hour
 
 _log = structlog.get_logger("pinlater.schedules")
@@ -120,11 +121,10 @@ def read_record(entry: ConfigEntry | None) -> ScheduleRecord | None:
         return None
     name = entry.name.removeprefix(SCHEDULE_PREFIX)
     try:
-        stored = json.loads(entry.text)
-        schedule = Schedule(name=name, **{field: stored[field] for field in _FIELDS if field in stored})
-        schedule.body = base64.b64decode(stored.get("body", ""))
+        stored = read_stored(entry.text)
+        own = {field: stored[field] for field in (*_FIELDS, "body", "misfire") if field in stored}
+        schedule = msgspec.convert({**own, "name": name}, Schedule)
         schedule.tags = tuple(schedule.tags)
-        schedule.misfire = Misfire(stored.get("misfire", _PLAIN.misfire))
         return ScheduleRecord(
             schedule=schedule,
             version=entry.version,
@@ -134,7 +134,7 @@ def read_record(entry: ConfigEntry | None) -> ScheduleRecord | None:
             counts_from_ms=int(stored["from"]),
             generation=str(stored["generation"]),
         )
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
+    except (msgspec.ValidationError, ValueError, LookupError, TypeError, AttributeError) as error:
         _log.warning("schedule_not_understood", schedule=name, error=str(error))
         return None
 

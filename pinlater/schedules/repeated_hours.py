@@ -15,6 +15,7 @@ from pinlater.backends.base import ConfigEntry
 from pinlater.clock import Clock
 from pinlater.errors import PinLaterError
 from pinlater.queues.directory import QueueDirectory
+from pinlater.stored_json import read_stored
 
 _log = structlog.get_logger("pinlater.schedules")
 _PREFIX = "@cron/"
@@ -65,6 +66,6 @@ class RepeatedHours:
             if entry.name != _NAME or entry.is_deleted:
                 continue
             try:
-                self._noted_ms = int(json.loads(entry.text)["from"])
+                self._noted_ms = int(read_stored(entry.text)["from"])
             except (ValueError, LookupError, TypeError) as error:
                 _log.warning("repeated_hours_not_understood", error=str(error))

@@ -24,6 +24,7 @@ from pinlater.errors import PinLaterError
 from pinlater.model import AuditEntry
 from pinlater.shards.handle import answers, ask_all
 from pinlater.shards.shard_set import ShardSet
+from pinlater.stored_json import read_stored
 
 _log = structlog.get_logger("pinlater.audit")
 
@@ -150,6 +151,8 @@ class Audit:
         entries: list[AuditEntry] = []
         for name in sorted(bodies, reverse=True):
             entry = _entry(bodies[name])
+            if entry is None:
+                continue
             if before_ms is None or entry.at_ms < before_ms:
                 entries.append(entry)
             if len(entries) == limit:
@@ -176,8 +179,13 @@ def _own_kind(part: Part, of_identity: str) -> str:
     return f"{part.kind}:{of_identity}"
 
 
-def _entry(body: bytes) -> AuditEntry:
-    """The entry that this text holds; fields that another version of a server added are left out."""
-    fields: dict[str, Any] = json.loads(body)
-    texts = {key: str(fields.get(key, "")) for key in ("who", "action", "target", "detail", "server")}
-    return AuditEntry(at_ms=int(fields.get("at_ms", 0)), **texts)
+def _entry(body: bytes) -> AuditEntry | None:
+    """The entry that this text holds; fields that another version of a server added are left out. None: it has
+    another form.
+    """
+    try:
+        fields: dict[str, Any] = read_stored(body)
+        texts = {key: str(fields.get(key, "")) for key in ("who", "action", "target", "detail", "server")}
+        return AuditEntry(at_ms=int(fields.get("at_ms", 0)), **texts)
+    except (ValueError, TypeError, AttributeError):
+        return None

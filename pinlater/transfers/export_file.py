@@ -14,11 +14,13 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from struct import Struct
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import msgspec
 
 from pinlater.backends.store_transfer import GROUPS, KINDS, ExportBlock, TransferTotals
+from pinlater.job_body import UNREADABLE
+from pinlater.stored_json import read_stored
 
 MAGIC = b"PINLATER EXPORT\n"
 FORMAT = 2
@@ -116,12 +118,7 @@ class ExportReader:
         kind, content = self._frame()
         if kind != _HEADER:
             raise ExportBroken("this export has no header: export again")
-        found = json.loads(content)
-        if found.get("format", 0) > FORMAT:
-            raise ExportBroken(
-                f"this export has format {found['format']}, and this PinLater reads up to {FORMAT}: use a newer one"
-            )
-        self.header = ExportHeader(**found)
+        self.header = _header(content)
 
     def blocks(self, skipped: int = 0) -> Iterator[ExportBlock]:
         """The blocks behind the first `skipped`, which are not decoded."""
@@ -143,8 +140,7 @@ class ExportReader:
             if kind == _END:
                 if self._file.read(1):
                     raise ExportBroken("there is more in this file behind the end of the export: use another copy")
-                found = json.loads(content)
-                self.end = ExportEnd(TransferTotals.load(found["totals"]), found["last_id"])
+                self.end = _end(content)
                 return
             yield content
 
@@ -166,11 +162,34 @@ class ExportReader:
         )
 
 
+def _header(content: bytes) -> ExportHeader:
+    try:
+        found = read_stored(content)
+        if int(found.get("format", 0)) > FORMAT:
+            raise ExportBroken(
+                f"this export has format {found['format']}, and this PinLater reads up to {FORMAT}: use a newer one"
+            )
+        return msgspec.convert(found, ExportHeader)
+    except (ValueError, TypeError, AttributeError, msgspec.ValidationError) as error:
+        raise ExportBroken(f"the header of this export cannot be read ({error}): export again") from error
+
+
+def _end(content: bytes) -> ExportEnd:
+    try:
+        found = read_stored(content)
+        return ExportEnd(TransferTotals.load(found["totals"]), int(found["last_id"]))
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
+        raise ExportBroken(f"the end of this export cannot be read ({error}): export again") from error
+
+
 def decoded(content: bytes) -> ExportBlock:
     try:
-        kind, rows = msgspec.msgpack.decode(zlib.decompress(content))
-    except (zlib.error, msgspec.DecodeError, ValueError) as error:
+        kind, rows = _BLOCKS.decode(zlib.decompress(content))
+    except (zlib.error, *UNREADABLE, ValueError) as error:
         raise ExportBroken(f"a block of this export cannot be read ({error}): export again") from error
     if kind not in KINDS:
         raise ExportBroken(f"this export holds {kind!r}, which this PinLater does not know: use a newer one")
     return ExportBlock(kind, rows)
+
+
+_BLOCKS = msgspec.msgpack.Decoder(tuple[str, list[list[Any]]])

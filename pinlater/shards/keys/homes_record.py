@@ -14,6 +14,7 @@ from zlib import crc32
 
 from pinlater.model import ExtendedJob, KeyRef
 from pinlater.shards.rendezvous import rendezvous_pick
+from pinlater.stored_json import read_stored
 
 HOMES = "@homes"
 """The name of the config entry. Its version is the epoch that keyed calls name."""
@@ -48,7 +49,7 @@ class HomesRecord:
 def parse_record(text: str) -> HomesRecord:
     """The record that this text of `HomesRecord.text` holds. ValueError where it holds none."""
     try:
-        fields = json.loads(text)
+        fields = read_stored(text)
         before = tuple(tuple(map(str, each)) for each in fields["before"])
         gone = tuple(map(str, fields["gone"]))
         record = HomesRecord(tuple(map(str, fields["members"])), before, fields["opening"] is True, gone)
