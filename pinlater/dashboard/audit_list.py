@@ -73,7 +73,7 @@ async def audit_list(page: Page) -> web.Response:
     text, cursor = page.query.get("filter", "").strip(), page.query.get("cursor", "")
     words = text.lower().split()
     found = await page.part(
-        page.snapshots.get(page.context, ("audit", *words, cursor), lambda: load(page, words, cursor))
+        lambda: page.snapshots.get(page.context, ("audit", *words, cursor), lambda: load(page, words, cursor))
     )
     return page.render("audit.html", audit=found, filter=text, is_first=not cursor)
 

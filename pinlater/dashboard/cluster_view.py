@@ -29,7 +29,7 @@ async def _tiers(page: Page) -> BodyTiers:
 
 async def cluster_view(page: Page) -> web.Response:
     status, tiers, alarms = await asyncio.gather(
-        page.part(page.snapshots.cluster(page.context)), page.part(_tiers(page)), page.alarms_here()
+        page.part(lambda: page.snapshots.cluster(page.context)), page.part(lambda: _tiers(page)), page.alarms_here()
     )
     return page.render(
         "cluster.html",

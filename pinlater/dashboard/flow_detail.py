@@ -94,7 +94,7 @@ async def flow_detail(page: Page) -> web.Response:
         return page.render("flow.html", tree=page.failed(error), flow_id=flow_id)
     tree = FlowTree.of(flow)
     may, wanted = FlowRights.of(page, tree), ItemFilter.of(page)
-    items = await page.part(_items(page, flow_id, wanted, may.bodies))
+    items = await page.part(lambda: _items(page, flow_id, wanted, may.bodies))
     return page.render(
         "flow.html",
         tree=tree,

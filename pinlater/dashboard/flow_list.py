@@ -32,7 +32,7 @@ class FlowsFound(NamedTuple):
 
 async def flow_list(page: Page) -> web.Response:
     query = {name: page.query.get(name, "").strip() for name in ("name", "state", "key")}
-    found = await page.part(_found(page, query["name"], query["state"], query["key"]))
+    found = await page.part(lambda: _found(page, query["name"], query["state"], query["key"]))
     return page.render("flows.html", found=found, query=query, states=list(STATES), cursor=page.query.get("cursor", ""))
 
 
@@ -61,7 +61,7 @@ async def flows_of_queue(page: Page, queue: str, *, takes_items: bool) -> FlowsF
     """
     if not takes_items:
         return FlowsFound([], "")
-    shown = await page.part(page.load(Api.get_flows, state=FlowState.RUNNING, limit=LOOKED_AT))
+    shown = await page.part(lambda: page.load(Api.get_flows, state=FlowState.RUNNING, limit=LOOKED_AT))
     if isinstance(shown, PartFailed):
         return shown
     trees = [FlowTree.of(flow) for flow in shown.flows]

@@ -152,7 +152,7 @@ async def _latest_changes(page: Page, info: JobInfo) -> Sequence[AuditEntry]:
     async def load() -> list[AuditEntry]:
         return await page.api.audit(limit=MOST_ENTRIES, context=page.context)
 
-    found = await page.part(page.snapshots.get(page.context, "changes of jobs", load, lambda _: CHANGES_KEPT_S))
+    found = await page.part(lambda: page.snapshots.get(page.context, "changes of jobs", load, lambda _: CHANGES_KEPT_S))
     return () if isinstance(found, PartFailed) else found
 
 

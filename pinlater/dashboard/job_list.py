@@ -52,7 +52,7 @@ class Facet(NamedTuple):
 
 async def queue_statuses(page: Page, *, fresh: bool = False) -> list[QueueStatus] | PartFailed:
     """All queues that the caller may read, as they were last counted. `fresh`: the servers are asked now."""
-    status = await page.part(page.snapshots.cluster(page.context, fresh=fresh))
+    status = await page.part(lambda: page.snapshots.cluster(page.context, fresh=fresh))
     return status if isinstance(status, PartFailed) else status.queues
 
 
@@ -76,7 +76,7 @@ async def job_list(page: Page) -> web.Response:
             wrong = FilterError(error.message, 0, len(text))
         except PinLaterError as error:
             found = page.failed(error)
-    errors = await page.part(find_errors(page, line, counted)) if wrong is None else ErrorGroups()
+    errors = await page.part(lambda: find_errors(page, line, counted)) if wrong is None else ErrorGroups()
     rows: list[JobRow] = []
     if isinstance(found, SearchedPage):
         rows = [
@@ -174,7 +174,7 @@ async def completions(page: Page) -> web.Response:
     with suppress(FilterError):
         if "error" in text:
             errors = await page.part(
-                find_errors(page, parse_filter(around), [] if isinstance(statuses, PartFailed) else statuses)
+                lambda: find_errors(page, parse_filter(around), [] if isinstance(statuses, PartFailed) else statuses)
             )
             groups = [] if isinstance(errors, PartFailed) else errors.groups
             known["error"] = {group.name: f"{group.jobs:,} failed" for group in groups}
@@ -196,7 +196,7 @@ async def _tags(page: Page, line: FilterLine, statuses: Sequence[QueueStatus]) -
         search = JobSearch(page.api, page.context, line, statuses, page.now_ms, page.rights.sees_bodies, bodies=False)
         return await search.page("", TAGGED_JOBS, TAGS_WITHIN_S)
 
-    found = await page.part(page.snapshots.get(page.context, ("tags", line.text()), load))
+    found = await page.part(lambda: page.snapshots.get(page.context, ("tags", line.text()), load))
     jobs = [] if isinstance(found, PartFailed) else found.jobs
     tags = Counter(tag for job in jobs for tag in job.tags or ())
     return {

@@ -29,7 +29,7 @@ TYPES_WITHIN_MS = 300
 async def new_job(page: Page) -> web.Response:
     """The form. Types of jobs are offered that workers know or run now, and that the latest jobs of the queue have."""
     queue = page.query.get("queue", "").strip()
-    names = await page.part(page.load(Api.queue_names))
+    names = await page.part(lambda: page.load(Api.queue_names))
     able = [] if isinstance(names, PartFailed) else [name for name in names if page.rights.may_call(ENQUEUE, name)]
     return page.render(
         "new_job.html",
@@ -42,7 +42,7 @@ async def new_job(page: Page) -> web.Response:
 
 async def _types(page: Page, queue: str) -> set[str]:
     """As far as the caller may see them."""
-    workers = await page.part(page.snapshots.workers(page.context, queue if is_queue_name(queue) else ""))
+    workers = await page.part(lambda: page.snapshots.workers(page.context, queue if is_queue_name(queue) else ""))
     types: set[str] = set()
     if not isinstance(workers, PartFailed):
         able = [each for each in workers.workers if any(map(page.rights.sees_bodies, each.queues))]
@@ -50,10 +50,12 @@ async def _types(page: Page, queue: str) -> set[str]:
         running = [job for worker in workers.workers for job in worker.running]
         types |= {job.job_type for job in running if page.rights.sees_bodies(job.job_descriptor.partition(":")[0])}
     if is_queue_name(queue) and page.rights.sees_bodies(queue):
-        latest = page.api.search_jobs(
-            JobSelection(queue), limit=LATEST_JOBS, include_body=True, max_ms=TYPES_WITHIN_MS, context=page.context
+        selection = JobSelection(queue)
+        found = await page.part(
+            lambda: page.api.search_jobs(
+                selection, limit=LATEST_JOBS, include_body=True, max_ms=TYPES_WITHIN_MS, context=page.context
+            )
         )
-        found = await page.part(latest)
         if not isinstance(found, PartFailed):
             calls = [describe_body(job.body) for job in found.jobs if job.body is not None]
             types |= {call.job for call in calls if call is not None}

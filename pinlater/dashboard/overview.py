@@ -18,9 +18,9 @@ MOST_QUEUES = 15
 
 async def overview(page: Page) -> web.Response:
     found, workers, alarms, history = await asyncio.gather(
-        page.part(page.snapshots.queue_rows(page.context)),
-        page.part(page.snapshots.workers(page.context)),
-        page.part(page.snapshots.alarms(page.context)),
+        page.part(lambda: page.snapshots.queue_rows(page.context)),
+        page.part(lambda: page.snapshots.workers(page.context)),
+        page.part(lambda: page.snapshots.alarms(page.context)),
         all_queues_view(page),
     )
     if isinstance(found, PartFailed):

@@ -146,11 +146,13 @@ class Page:
         """What a call gives, or gave the caller a moment ago."""
         return await self.snapshots.call(self.context, method, *args, **kwargs)
 
-    async def part(self, load: Awaitable[T]) -> T | PartFailed:
-        """What is loaded, or why it cannot be: the rest of the page is shown all the same."""
+    async def part(self, load: Callable[[], Awaitable[T]]) -> T | PartFailed:
+        """What is loaded, or why it cannot be: the rest of the page is shown all the same. The call that loads it is
+        made here: a page whose browser is gone may end before it has begun.
+        """
         try:
             async with asyncio.timeout(WITHIN_S + 1):  # what is shared has a bound of its own
-                return await load
+                return await load()
         except TimeoutError:
             return PartFailed.by(too_late(UnknownError))
         except PinLaterError as error:
@@ -158,7 +160,7 @@ class Page:
 
     async def alarms_here(self, queue: str = "") -> list[Alarm]:
         """Those that lead to this page, and those of a queue: none where nobody says which there are."""
-        found = await self.part(self.snapshots.alarms(self.context))
+        found = await self.part(lambda: self.snapshots.alarms(self.context))
         if isinstance(found, PartFailed):
             return []
         return [each for each in found.alarms if each.path == self.path or (queue and each.queue == queue)]

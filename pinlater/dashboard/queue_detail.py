@@ -86,14 +86,14 @@ async def queue_detail(page: Page) -> web.Response:
     letter_queue = value_of(view, "dead_letter_queue")
     may_replay = page.rights.may_call(CHANGE_FOUND_JOBS, letter_queue or name)
     status, workers, history, schedules, flows, letters = await asyncio.gather(
-        page.part(page.snapshots.queue(page.context, name)),
-        page.part(page.snapshots.workers(page.context, name)),
+        page.part(lambda: page.snapshots.queue(page.context, name)),
+        page.part(lambda: page.snapshots.workers(page.context, name)),
         queue_history_view(page, name),
         schedules_of_queue(page, name),
         flows_of_queue(page, name, takes_items=has_flow_items),
-        page.part(_letters(page, view, letter_queue, may_replay=may_replay)),
+        page.part(lambda: _letters(page, view, letter_queue, may_replay=may_replay)),
     )
-    alarms, job_groups = await asyncio.gather(page.alarms_here(name), page.part(groups_of_queue(page, name)))
+    alarms, job_groups = await asyncio.gather(page.alarms_here(name), page.part(lambda: groups_of_queue(page, name)))
     rights = page.rights
     return page.render(
         "queue.html",

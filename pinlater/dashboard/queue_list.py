@@ -38,7 +38,8 @@ _SHOWS: dict[str, tuple[str, Callable[[QueueRow], bool]]] = {
 
 async def queue_list(page: Page) -> web.Response:
     found, alarms = await asyncio.gather(
-        page.part(page.snapshots.queue_rows(page.context)), page.part(page.snapshots.alarms(page.context))
+        page.part(lambda: page.snapshots.queue_rows(page.context)),
+        page.part(lambda: page.snapshots.alarms(page.context)),
     )
     if isinstance(found, PartFailed):
         return page.render("queues.html", cluster=found)

@@ -46,7 +46,7 @@ async def schedule_detail(page: Page) -> web.Response:
         ("schedule", name, page.query.get("queue", ""), include_body),
         lambda: find_schedule(page, name, include_body=include_body),
     )
-    job = await page.part(_last_job(page, view))
+    job = await page.part(lambda: _last_job(page, view))
     rights, queue = page.rights, view.schedule.queue
     return page.render(
         "schedule.html",

@@ -293,7 +293,7 @@ def _shown(form: ScheduleFields) -> dict[str, str]:
 async def _render(
     page: Page, form: ScheduleFields, view: ScheduleView | None, version: str, checked: CheckedForm
 ) -> web.Response:
-    queues = await page.part(page.load(Api.queue_names))
+    queues = await page.part(lambda: page.load(Api.queue_names))
     return page.render(
         "schedule_form.html",
         form=form,

@@ -130,9 +130,9 @@ async def schedule_list(page: Page) -> web.Response:
         query["show"] = ""
     found: SchedulesFound | SomeQueues | PartFailed
     if query["queue"] or page.rights.may(AccessAction.READ):
-        found = await page.part(_found(page, query))
+        found = await page.part(lambda: _found(page, query))
     else:
-        found = await page.part(_queues(page))
+        found = await page.part(lambda: _queues(page))
     return page.render(
         "schedules.html",
         found=found,
@@ -180,7 +180,7 @@ async def _queues(page: Page) -> SomeQueues:
 
 async def schedules_of_queue(page: Page, queue: str) -> SchedulesFound | PartFailed:
     """The first of them; `next` says that there are more."""
-    shown = await page.part(page.load(Api.get_schedules, queue=queue, limit=OF_QUEUE))
+    shown = await page.part(lambda: page.load(Api.get_schedules, queue=queue, limit=OF_QUEUE))
     if isinstance(shown, PartFailed):
         return shown
     is_last = shown.continuation == CONTINUATION_END

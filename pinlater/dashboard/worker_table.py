@@ -36,10 +36,14 @@ async def worker_table(page: Page) -> web.Response:
     cursor = page.query.get("cursor") or CONTINUATION_START
     if queue and not is_queue_name(queue):
         raise web.HTTPNotFound
-    load = page.load(
-        Api.get_workers, queue=queue, name=name, include_running=True, continuation=cursor, limit=PAGE_SIZE
+    found, alarms = await asyncio.gather(
+        page.part(
+            lambda: page.load(
+                Api.get_workers, queue=queue, name=name, include_running=True, continuation=cursor, limit=PAGE_SIZE
+            )
+        ),
+        page.alarms_here(),
     )
-    found, alarms = await asyncio.gather(page.part(load), page.alarms_here())
     is_last = isinstance(found, PartFailed) or found.continuation == CONTINUATION_END
     return page.render(
         "workers.html",

@@ -8,10 +8,12 @@ import signal
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from pinlater import Client
+from pinlater.dashboard.page import Page
 from pinlater.dashboard.snapshots import KEPT_QUEUES, KEPT_S, Snapshots
 from pinlater.data_folder.password import hash_password
 from pinlater.errors import ServerUnreachable
@@ -153,3 +155,20 @@ async def test_a_large_status_is_kept_for_longer() -> None:
     await asyncio.sleep(KEPT_S)
     assert (await snapshots.cluster(me)).now_ms == 2
     await snapshots.close()
+
+
+async def test_a_page_whose_browser_is_gone_at_once_leaves_no_call_behind() -> None:
+    """The parts of a page begin together, a turn of the loop after they were asked for."""
+    page = Page(*[cast(Any, None)] * 13)
+    begun: list[str] = []
+
+    async def load() -> str:
+        begun.append("load")
+        return "loaded"
+
+    gone = asyncio.ensure_future(page.part(load))
+    gone.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await gone
+    assert begun == []
+    assert await page.part(load) == "loaded"
