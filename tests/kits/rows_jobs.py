@@ -6,8 +6,9 @@ import hashlib
 import json
 import time
 
-from pinlater.model import Job, JobState
+from pinlater.model import Job, JobInfo, JobState
 from pinlater_workers.envelope import Envelope, write_envelope
+from pinlater_workers.worker.unknown_jobs import FirstSeen, first_seen, is_planned, next_round_ms, since_text
 from tests.kits.ledger import spent, until
 from tests.kits.site import ATTEMPTS
 from tests.kits.trial import PEER, Stand, row
@@ -80,12 +81,57 @@ def body_of_a_tier(stand: Stand) -> None:
     assert stand.worker.ledger.begins(job)[0]["arguments"] == {"text": "tiered " * 1000}
 
 
-@row("A job of a type that the worker does not know is requeued with a delay, and spends no attempt.")
-def unknown_type(stand: Stand) -> None:
-    job = stand.site.enqueue("kits_a", "trial.unknown")
-    until(lambda: stand.site.info(job).run_after_ms > time.time() * 1000, lambda: f"requeued: {stand.site.info(job)}")
+def is_known_as_unknown(stand: Stand, job: str) -> JobInfo:
+    """A worker has put it back, and its status says since when nobody knows it, as all languages read it."""
+    until(lambda: first_seen(stand.site.info(job).custom_status), lambda: f"requeued: {stand.site.info(job)}")
     info = stand.site.info(job)
+    seen = first_seen(info.custom_status)
+    assert seen is not None
     assert (info.state, spent(info)) == (JobState.PENDING, 0)
+    assert is_planned(seen, info.run_after_ms), (seen, info.run_after_ms)
+    return info
+
+
+@row(
+    "A job of a type that the worker does not know is requeued with a delay, and spends no attempt; "
+    "its status says since when."
+)
+def unknown_type(stand: Stand) -> None:
+    info = is_known_as_unknown(stand, stand.site.enqueue("kits_a", "trial.unknown"))
+    seen = first_seen(info.custom_status)
+    assert seen is not None
+    assert "type trial.unknown, unknown to the workers of queue kits_a since" in info.custom_status
+    assert (seen.first_ms, info.run_after_ms - seen.since_ms) == (10_000, 10_000)
+
+
+def unknown_since(stand: Stand, hours: int, *, is_planned: bool) -> str:
+    """A job of an unknown type that workers have put back for so long; not `is_planned`: somebody else was the last."""
+    seen = FirstSeen(int(time.time() * 1000) - hours * 3_600_000, 10_000)
+    line = f"since {since_text(seen.since_ms)} (web-1:1); looked for again after 10s, later less often; FAILED after 1d"
+    status = f"not run: type trial.unknown, unknown to the workers of queue kits_a {line}\n"
+    due_ms = next_round_ms(seen, int(time.time() * 1000) - 1_300_000) + (not is_planned)
+    return stand.site.enqueue("kits_a", "trial.unknown", custom_status=status, run_after_ms=due_ms)
+
+
+@row("A job whose type no worker has known for a day fails for good, and its status says why.")
+def unknown_for_a_day(stand: Stand) -> None:
+    job = unknown_since(stand, 25, is_planned=True)
+    info = stand.site.ended([job])[job]
+    assert info.state is JobState.FAILED
+    assert "attempt 1 of 11: UnknownType: type trial.unknown, unknown to the workers of queue" in info.custom_status
+    assert info.custom_status.count("not run:") == 1, info.custom_status
+
+
+@row("That day goes on from worker to worker, and begins anew where somebody has run the job or put it off.")
+def unknown_day_is_shared(stand: Stand) -> None:
+    goes_on = unknown_since(stand, 20, is_planned=True)
+    until(lambda: stand.site.info(goes_on).run_after_ms > time.time() * 1000, lambda: f"{stand.site.info(goes_on)}")
+    assert is_known_as_unknown(stand, goes_on).custom_status.count("not run:") == 1
+    begins_anew = unknown_since(stand, 25, is_planned=False)
+    until(lambda: stand.site.info(begins_anew).custom_status.count("not run:") == 2, f"{begins_anew} begins anew")
+    seen = first_seen(is_known_as_unknown(stand, begins_anew).custom_status)
+    assert seen is not None
+    assert seen.since_ms > time.time() * 1000 - 3_600_000
 
 
 @row("A body of a later version of the envelope is requeued, and spends no attempt.")

@@ -4,10 +4,10 @@ import type { Claim } from "./claim.ts";
 import { backoffMs, type Connection, sleep } from "./connection.ts";
 import { PinLaterError } from "./errors.ts";
 
-/** An ack, or a checkpoint that puts the job back into its queue. */
+/** An ack, or a checkpoint that puts the job back into its queue; `unknown`: its status decides which. */
 export interface Result {
   claim: Claim;
-  kind: "succeeded" | "failed" | "checkpoints";
+  kind: "succeeded" | "failed" | "checkpoints" | "unknown";
   form: Record<string, unknown>;
   /** Of a result or a body in it. */
   chars: number;
@@ -17,6 +17,8 @@ export interface Result {
 export interface AckPeer {
   /** The claim of a result is over: it was answered, or given up. */
   over(claim: Claim): void;
+  /** Of a job of an unknown type, by its status. */
+  decide(claim: Claim, status: string): Result;
   holds(claim: Claim): boolean;
   failed(doing: string, error: unknown): void;
   log(text: string): void;
@@ -26,6 +28,11 @@ export interface AckPeer {
 export interface RidingAcks {
   forms: object[];
   results: Result[][];
+}
+
+interface Status {
+  descriptor: string;
+  custom_status?: string;
 }
 
 const DELAY_MS = 50; // these as in the Python framework: worker/ack_sender.py and ack_batches.py
@@ -51,11 +58,13 @@ export class Acks {
   /** Send it soon; what puts a job back leaves with what else comes in this moment. */
   put(result: Result): void {
     this.size += 1;
-    const key = `${result.kind === "checkpoints" ? "checkpoint" : "ack"} ${result.claim.queue}`;
+    const { claim, kind } = result;
+    const isAck = kind === "succeeded" || kind === "failed";
+    const key = `${isAck ? "ack" : kind} ${claim.queue}`;
     const waiting = this.#waiting.get(key);
     if (waiting) waiting.push(result);
     else this.#waiting.set(key, [result]);
-    if (result.kind === "checkpoints" && !waiting) setTimeout(() => this.#sendAll(key), 0);
+    if (!isAck && !waiting) setTimeout(() => this.#sendAll(key), 0);
     this.#timer ??= setTimeout(() => this.#sendAll(), DELAY_MS);
   }
 
@@ -116,6 +125,7 @@ export class Acks {
   async #send(results: Result[], isAgain: boolean): Promise<void> {
     for (let failures = 0; results.length > 0; failures++) {
       try {
+        if (results[0]?.kind === "unknown") return await this.#decide(results);
         const outcomes = await this.#call(results);
         return this.#over(inOrder(results), isAgain || failures > 0 ? [] : outcomes);
       } catch (error) {
@@ -136,6 +146,19 @@ export class Acks {
         await sleep(backoffMs(failures), this.#hurry.signal).catch(() => {});
         if (this.#hurry.signal.aborted) return;
       }
+    }
+  }
+
+  /** A dequeue brings no statuses, so they are asked for. */
+  async #decide(results: Result[]): Promise<void> {
+    const body = { descriptors: results.map((each) => each.claim.job.descriptor) };
+    const options = { body, timeoutMs: TIMEOUT_MS, signal: this.#hurry.signal };
+    const { jobs } = (await this.#connection.call("/v1/lookup", options)) as { jobs: Status[] };
+    const statuses = new Map(jobs.map((job) => [job.descriptor, job.custom_status]));
+    const decided = results.map(({ claim }) => this.#peer.decide(claim, statuses.get(claim.job.descriptor) ?? ""));
+    for (const kind of ["checkpoints", "failed"]) {
+      const part = decided.filter((each) => each.kind === kind);
+      if (part.length > 0) this.#start(part, false);
     }
   }
 

@@ -62,13 +62,6 @@ export function handedBack(claim: Claim): Outcome {
   return { word: "handed_back", result: requeued(claim, { run_after_ms: claim.job.run_after_ms || undefined }) };
 }
 
-/** A job of a type that has no handler here: it comes back ever less often, after a quarter of its age. */
-export function unknown(claim: Claim): Outcome {
-  const ageMs = Date.now() - claim.job.enqueued_at_ms;
-  const delayMs = Math.min(Math.max(ageMs / 4, 10_000), 600_000);
-  return { word: "handed_back", result: requeued(claim, { run_after_ms: Math.round(Date.now() + delayMs) }) };
-}
-
 function snoozed(claim: Claim, error: Snooze, count: number): Outcome {
   const status = oneLine(`snooze ${count} of ${MOST_SNOOZES}${error.message && `: ${error.message}`}`, MOST_LINE);
   const body = withSnoozes(claim.job.body, count);
@@ -76,7 +69,8 @@ function snoozed(claim: Claim, error: Snooze, count: number): Outcome {
   return { word: "snoozed", result: requeued(claim, { body, run_after_ms: at, prepend_status: `${status}\n` }) };
 }
 
-function requeued(claim: Claim, more: object): Result {
+/** Back into its queue, with no attempt spent. */
+export function requeued(claim: Claim, more: object): Result {
   const form = { ...claim.names, move_to_pending: true, ...more };
   return { claim, kind: "checkpoints", form, chars: "body" in more ? claim.job.body.length : 0 };
 }
@@ -107,7 +101,14 @@ function wholeMs(ms: number): number {
   return ms > 0 ? Math.ceil(Math.min(ms, LONGEST_MS)) : 0;
 }
 
-function failed(claim: Claim, error: unknown, delayMs: number | null, place: string, word?: "cancelled"): Outcome {
+/** `delayMs`: null where no attempt follows. */
+export function failed(
+  claim: Claim,
+  error: unknown,
+  delayMs: number | null,
+  place: string,
+  word?: "cancelled",
+): Outcome & { result: Result } {
   const isLast = delayMs === null || claim.job.attempts_remaining <= 1;
   const allowed = Math.max(claim.job.attempts_allowed, claim.job.attempts_remaining);
   const seconds = ((performance.now() - claim.beganAt) / 1000).toFixed(1);
@@ -143,7 +144,7 @@ function trace(error: unknown, secrets: string[]): string {
   return lines.join("");
 }
 
-function oneLine(text: string, most: number): string {
+export function oneLine(text: string, most: number): string {
   const line = text
     .slice(0, 4 * most)
     .replace(/\s+/g, " ")

@@ -11,8 +11,9 @@ import { Claim, type DequeuedJob, type Job, type JobContext, type RawJob, type S
 import { backoffMs, Connection, type ConnectionOptions, sleep } from "./connection.ts";
 import { PinLaterError } from "./errors.ts";
 import { type Command, Heartbeats } from "./heartbeats.ts";
-import { handedBack, type Outcome, type OutcomeWord, success, thrown, unknown } from "./outcome.ts";
+import { handedBack, type Outcome, type OutcomeWord, success, thrown } from "./outcome.ts";
 import { type RetryPolicy, standard } from "./retry.ts";
+import { UnknownJobs, type UnknownOptions } from "./unknown.ts";
 import { VERSION } from "./version.ts";
 
 /** Does a job of a type. What it returns is the job's result, where that is kept. */
@@ -46,7 +47,7 @@ export interface WorkerHooks {
 }
 
 /** Options of a worker. Times are milliseconds. */
-export interface WorkerOptions extends ConnectionOptions {
+export interface WorkerOptions extends ConnectionOptions, UnknownOptions {
   /** The queues to take jobs from; as an object, with weights: one of 3 gives three jobs where one of 1 gives one. */
   queues: readonly string[] | Readonly<Record<string, number>>;
   /** How many jobs run at once: 8, unless given. */
@@ -105,7 +106,7 @@ export class Worker {
   readonly #heartbeats: Heartbeats;
   readonly #acks: Acks;
   readonly #running = new Set<Claim>();
-  readonly #unknown = new Map<string, { queue: string; job_type: string; jobs: number; at: number }>();
+  readonly #unknown: UnknownJobs;
   readonly #id = crypto.randomUUID().replaceAll("-", "").slice(0, 16);
   readonly #place = `${hostname()}:${process.pid}`;
   readonly #startedAt = performance.now();
@@ -142,11 +143,16 @@ export class Worker {
       failed,
     };
     this.#heartbeats = new Heartbeats(peer, this.#connection);
+    this.#unknown = new UnknownJobs(options, this.#place, (line) => {
+      this.#log(line);
+      this.#heartbeats.reportSoon();
+    });
     this.#acks = new Acks(this.#connection, {
       over: (claim) => {
         this.#heartbeats.forget(claim);
         this.#wake(); // there may have been too many that no server had confirmed
       },
+      decide: (claim, status) => this.#unknown.decide(claim, status),
       holds: (claim) => this.#heartbeats.holds(claim),
       log: (line) => this.#log(line),
       failed,
@@ -337,8 +343,8 @@ export class Worker {
       return this.#settle(claim, thrown(claim, error, this.#retry, this.#place), error);
     }
     if (!registered) {
-      this.#noteUnknown(claim);
-      return this.#settle(claim, unknown(claim), undefined);
+      const result = { claim, kind: "unknown", form: {}, chars: 0 } as const;
+      return this.#settle(claim, { word: "handed_back", result }, undefined);
     }
     void this.#attempt(claim, registered);
   }
@@ -371,20 +377,6 @@ export class Worker {
 
   #stopJob(claim: Claim, why: StopWord, message: string): void {
     if (claim.stop(why, message)) this.#hook("stopping", claim.shown(), why);
-  }
-
-  #noteUnknown(claim: Claim): void {
-    const { queue } = claim;
-    const job_type = wellFormed(claim.name, MOST_NAME_CHARS);
-    const key = `${queue} ${job_type}`;
-    const known = this.#unknown.get(key);
-    if (known) [known.jobs, known.at] = [known.jobs + 1, performance.now()];
-    else if (this.#unknown.size < MOST_NAMED) {
-      this.#unknown.set(key, { queue, job_type, jobs: 1, at: performance.now() });
-      const what = job_type ? `type ${job_type}` : "a body without a type";
-      this.#log(`queue ${queue} has jobs that no handler here knows (${what}); they are requeued`);
-      this.#heartbeats.reportSoon();
-    }
   }
 
   /** No job runs, or that time is over, or there is a hurry. */
@@ -433,9 +425,7 @@ export class Worker {
       is_stopping: this.#drain.signal.aborted || this.#isLeaving,
       is_quiet: this.#isQuiet,
       job_types: [...this.#handlers.keys()].sort().slice(0, MOST_NAMED),
-      unknown_types: [...this.#unknown.values()]
-        .filter((each) => now - each.at < 900_000)
-        .map(({ at, ...each }) => ({ ...each, last_ms: Math.round(now - at) })),
+      unknown_types: this.#unknown.report(),
     };
   }
 

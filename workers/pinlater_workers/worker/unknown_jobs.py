@@ -171,7 +171,7 @@ class UnknownJobs:
     def _first_line(self, queue: str, name: str, seen: FirstSeen) -> str:
         ends = "" if self._limit_s == float("inf") else f"; FAILED after {seconds_text(self._limit_s)}"
         return (
-            f"not run: {name}, unknown to the workers of queue {queue} since {_time_text(seen.since_ms)} "
+            f"not run: {name}, unknown to the workers of queue {queue} since {since_text(seen.since_ms)} "
             f"({worker_name()}); looked for again after {duration_text(seen.first_ms)}, later less often{ends}\n"
         )
 
@@ -254,9 +254,10 @@ def _last_line(job: DequeuedJob, queue: str, name: str, seen: FirstSeen, now_ms:
     )
 
 
-def _time_text(time_ms: int) -> str:
-    """
-    >>> _time_text(1795392552345)
+def since_text(time_ms: int) -> str:
+    """As a status has it.
+
+    >>> since_text(1795392552345)
     '2026-11-23T00:09:12.345Z'
     """
     return f"{utc_text(time_ms)[:-1]}.{time_ms % 1000:03d}Z"

@@ -4,12 +4,15 @@ import com.pinterest.pinlater.thrift.AckOutcome;
 import com.pinterest.pinlater.thrift.PinLaterCheckpointJobsRequest;
 import com.pinterest.pinlater.thrift.PinLaterJobAckInfo;
 import com.pinterest.pinlater.thrift.PinLaterJobAckRequest;
+import com.pinterest.pinlater.thrift.PinLaterJobInfo;
+import com.pinterest.pinlater.thrift.PinLaterLookupJobRequest;
 import java.lang.System.Logger.Level;
 import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
+import java.util.function.BiFunction;
 import java.util.function.Consumer;
 
 /**
@@ -30,11 +33,19 @@ final class AckSender implements Runnable {
     private final Heartbeats heartbeats;
     private final long leaseMs;
     private final Consumer<Job> ignored;
+    private final BiFunction<Job, String, Settlement> decide;
     private final List<Settlement> waiting = new ArrayList<>();
     private int underWay;
     private boolean closed;
 
-    AckSender(Cluster cluster, Heartbeats heartbeats, long leaseMs, Consumer<Job> ignored) {
+    /** {@code decide}: of a job of an unknown type, by its status. */
+    AckSender(
+            Cluster cluster,
+            Heartbeats heartbeats,
+            long leaseMs,
+            Consumer<Job> ignored,
+            BiFunction<Job, String, Settlement> decide) {
+        this.decide = decide;
         this.calls = new Calls(cluster, () -> {});
         this.heartbeats = heartbeats;
         this.leaseMs = leaseMs;
@@ -132,6 +143,10 @@ final class AckSender implements Runnable {
 
     private void send(List<Settlement> batch) {
         try {
+            if (batch.get(0).kind == Settlement.Kind.UNKNOWN) {
+                decide(batch);
+                return;
+            }
             List<AckOutcome> outcomes = call(batch);
             for (int number = 0; number < batch.size(); number++) {
                 done(batch.get(number), outcomes.isEmpty() ? AckOutcome.UNKNOWN : outcomes.get(number));
@@ -148,6 +163,19 @@ final class AckSender implements Runnable {
             } else {
                 refused(batch.get(0), error);
             }
+        }
+    }
+
+    /** A dequeue brings no statuses, so they are asked for. */
+    private void decide(List<Settlement> batch) {
+        PinLaterLookupJobRequest request =
+                new PinLaterLookupJobRequest(batch.stream().map(each -> each.job.descriptor()).toList());
+        Map<String, PinLaterJobInfo> found =
+                calls.once(CALL_TIMEOUT_MS, (client, context) -> client.lookupJobs(context, request));
+        for (Settlement each : batch) {
+            PinLaterJobInfo info = found.get(each.job.descriptor());
+            String status = info == null || info.getCustomStatus() == null ? "" : info.getCustomStatus();
+            put(decide.apply(each.job, status));
         }
     }
 

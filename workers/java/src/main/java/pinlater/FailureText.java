@@ -29,7 +29,7 @@ final class FailureText {
             Instant begun = Instant.now().minus(took).truncatedTo(ChronoUnit.SECONDS);
             end += String.format(Locale.ROOT, " [%s, %.1fs, %s]", begun, took.toMillis() / 1000.0, WORKER);
         }
-        return begin + cut(oneLine(describe(error)), Math.max(LEAST_TEXT, most - begin.length() - end.length())) + end + "\n";
+        return begin + oneLine(describe(error), Math.max(LEAST_TEXT, most - begin.length() - end.length())) + end + "\n";
     }
 
     /** The stack of an attempt that none follows, as far as there is room for it. */
@@ -70,8 +70,8 @@ final class FailureText {
         return frame.getClassName().equals(JobRunner.class.getName());
     }
 
-    private static String oneLine(String text) {
-        return text.replaceAll("\\p{Cntrl}+", " ");
+    static String oneLine(String text, int most) {
+        return cut(text.replaceAll("\\p{Cntrl}+", " "), most);
     }
 
     private static String cut(String text, int most) {

@@ -12,7 +12,9 @@ final class Settlement {
         SUCCEED,
         RETRY,
         FAIL,
-        REQUEUE
+        REQUEUE,
+        /** Of a job of an unknown type: its status decides what it is. */
+        UNKNOWN
     }
 
     final Job job;
@@ -28,14 +30,18 @@ final class Settlement {
     long dueNanos;
 
     private Settlement(Job job, Kind kind, String status, long delayMs, byte[] payload) {
+        // A moment that stays the same, whenever the call gets through; without a delay its place in the queue stays.
+        this(job, kind, status, delayMs, delayMs > 0 ? System.currentTimeMillis() + delayMs : job.runAfterMs, payload);
+    }
+
+    private Settlement(Job job, Kind kind, String status, long delayMs, long runAfterMs, byte[] payload) {
         this.job = job;
         this.kind = kind;
         this.status = status;
         this.delayMs = delayMs;
         this.payload = payload;
         this.news = job.heartbeat();
-        // A moment that stays the same, whenever the call gets through; without a delay its place in the queue stays.
-        this.runAfterMs = delayMs > 0 ? System.currentTimeMillis() + delayMs : job.runAfterMs;
+        this.runAfterMs = runAfterMs;
     }
 
     /** {@code result} null: none. */
@@ -55,6 +61,14 @@ final class Settlement {
     /** {@code body} null: as it is. */
     static Settlement requeue(Job job, String status, long delayMs, byte[] body) {
         return new Settlement(job, Kind.REQUEUE, status, delayMs, body);
+    }
+
+    static Settlement requeueAt(Job job, String status, long runAfterMs) {
+        return new Settlement(job, Kind.REQUEUE, status, 0, runAfterMs, null);
+    }
+
+    static Settlement unknown(Job job) {
+        return new Settlement(job, Kind.UNKNOWN, "", 0, null);
     }
 
     PinLaterJobAckInfo ack() {
@@ -87,6 +101,7 @@ final class Settlement {
     /** Those that one call may carry. A shard that is out holds up those that failed once, and no others. */
     String group() {
         String shard = failures == 0 ? "" : job.descriptor().split(":", 3)[1];
-        return job.queue() + (kind == Kind.REQUEUE ? ":requeue:" : ":ack:") + shard;
+        String call = kind == Kind.UNKNOWN ? ":lookup:" : kind == Kind.REQUEUE ? ":requeue:" : ":ack:";
+        return job.queue() + call + shard;
     }
 }

@@ -47,13 +47,15 @@ public final class Worker implements AutoCloseable {
             int pollMs,
             int prefetchMs,
             long drainMs,
+            long unknownDelayMs,
+            long unknownLimitMs,
             boolean createsQueues) {}
 
     private final Settings settings;
     private final WorkerListener listener;
     private final JobRunner runner;
     private final List<String> jobTypes;
-    private final UnknownTypes unknown = new UnknownTypes();
+    private final UnknownTypes unknown;
     private final Slots slots;
     private final PrefetchPlan plan;
     private final Poller poller;
@@ -81,12 +83,13 @@ public final class Worker implements AutoCloseable {
         listener = new GuardedListener(builder.listener);
         runner = new JobRunner(Map.copyOf(builder.types), Map.copyOf(builder.rawTypes));
         jobTypes = builder.types.keySet().stream().sorted().limit(MOST_NAMED).toList();
+        unknown = new UnknownTypes(settings.unknownDelayMs(), settings.unknownLimitMs());
         slots = new Slots(settings.slots(), this::runJob, this::slotFreed);
         plan = new PrefetchPlan(settings.queues(), settings.slots(), settings.prefetchMs());
         poller = new Poller(settings, slots, plan, new Claims());
         String queue = settings.queues().keySet().iterator().next();
         heartbeats = new Heartbeats(settings.cluster(), queue, settings.leaseMs(), new Beats());
-        acks = new AckSender(settings.cluster(), heartbeats, settings.leaseMs(), listener::ignored);
+        acks = new AckSender(settings.cluster(), heartbeats, settings.leaseMs(), listener::ignored, unknown::decide);
     }
 
     /** Begins a worker for these servers. It needs a queue and a handler at least. */
@@ -230,21 +233,10 @@ public final class Worker implements AutoCloseable {
         }
         if (runner.typeOf(job) == null) {
             job.settle();
-            settled.add(unknown(job));
+            settled.add(Settlement.unknown(job));
+            listener.unknown(job.queue(), job.name());
         }
         return job;
-    }
-
-    private Settlement unknown(Job job) {
-        String type = job.name();
-        String status = "";
-        if (unknown.isFirst(job)) {
-            String what = type == null ? "a body of another format" : "type " + type;
-            status = "not run: " + what + ", unknown to worker " + Cluster.processName() + "\n";
-            LOG.log(Level.WARNING, "job {0} is requeued: {1}", job, status.strip());
-        }
-        listener.unknown(job.queue(), type);
-        return Settlement.requeue(job, status, unknown.meet(job, type), null);
     }
 
     private void runJob(Job job) {
@@ -464,6 +456,8 @@ public final class Worker implements AutoCloseable {
         private Duration pollWait = LONGEST_POLL;
         private Duration prefetch = Duration.ofMillis(50);
         private Duration drain = Duration.ofSeconds(30);
+        private long unknownDelayMs = 10_000;
+        private long unknownLimitMs = Duration.ofDays(1).toMillis();
         private boolean createsQueues;
 
         private Builder(Cluster cluster) {
@@ -568,6 +562,18 @@ public final class Worker implements AutoCloseable {
             return this;
         }
 
+        /**
+         * Jobs of a type without a handler.
+         *
+         * @param delay how long one stays away at first; 10 s unless set
+         * @param limit when it fails, if no worker has known it; a day unless set, null: never
+         */
+        public Builder unknownTypes(Duration delay, Duration limit) {
+            this.unknownDelayMs = Math.max(1, delay.toMillis());
+            this.unknownLimitMs = limit == null ? Long.MAX_VALUE : limit.toMillis();
+            return this;
+        }
+
         /** Creates queues that are missing; else the worker waits for them. */
         public Builder createQueues() {
             this.createsQueues = true;
@@ -592,7 +598,8 @@ public final class Worker implements AutoCloseable {
         private Settings settings() {
             long pollMs = Math.min(Math.min(pollWait.toMillis(), LONGEST_POLL.toMillis()), lease.toMillis() / POLLS_PER_LEASE);
             return new Settings(cluster, name, version, Collections.unmodifiableMap(new LinkedHashMap<>(queues)), slots,
-                    (int) lease.toMillis(), (int) pollMs, (int) prefetch.toMillis(), drain.toMillis(), createsQueues);
+                    (int) lease.toMillis(), (int) pollMs, (int) prefetch.toMillis(), drain.toMillis(),
+                    unknownDelayMs, unknownLimitMs, createsQueues);
         }
     }
 }
