@@ -194,6 +194,24 @@ class BoundConnections:
                 bound.context = context
         self._hold(bound)
 
+    def put_back(self, jobs: Iterable[DequeuedJob], context: RequestContext) -> None:
+        """Whoever these were claimed for is gone: they go back to their places, with no attempt spent."""
+        by_queue: dict[str, list[Checkpoint]] = {}
+        for job in jobs:
+            back = Checkpoint(
+                job.descriptor,
+                move_to_pending=True,
+                run_after_ms=job.run_after_ms,
+                claim_descriptor=job.claim_descriptor,
+            )
+            by_queue.setdefault(job.descriptor.partition(":")[0], []).append(back)
+        for queue, backs in by_queue.items():
+            self._ending.start(self._requeue(queue, backs, replace(context, shares_connection=True)))
+
+    async def _requeue(self, queue: str, backs: Sequence[Checkpoint], context: RequestContext) -> None:
+        with suppress(PinLaterError):  # their claims end by themselves
+            await self._api.checkpoint(queue, backs, context=context)
+
     def acked(self, *acks: Iterable[Ack]) -> None:
         """These acks were carried out: their claims have ended."""
         if self._by_job:

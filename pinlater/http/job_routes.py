@@ -79,18 +79,23 @@ async def _dequeue_from_queues(
 
 
 async def _claim(incoming: Incoming, call: Callable[..., Awaitable[J]], request: R) -> tuple[J, bool | None]:
-    """Jobs of a dequeue, and whether their claims are bound to the connection of the request; None: it did not ask."""
-    if not request.release_on_disconnect:
-        with incoming.waiting(request.wait_ms):
-            return await getattr(incoming.api, call.__name__)(request, context=incoming.context), None
-    connection = incoming.bound_connection()
+    """Jobs of a dequeue, and whether their claims are bound to the connection of the request; None: it did not ask.
+
+    A caller that goes away while it waits costs no job an attempt: what is on its way from the server then is not
+    confirmed, and what has come in that very moment is put back.
+    """
+    wants_binding = request.release_on_disconnect
+    connection = incoming.bound_connection() if wants_binding else None
     request.release_on_disconnect = connection is not None
+    request.confirms_receipt = request.wait_ms > 0
     api = incoming.api if connection is None else connection.client
     with incoming.waiting(request.wait_ms):
         jobs = await getattr(api, call.__name__)(request, context=incoming.context)
-    if connection is not None:
+    if incoming.is_gone():  # before the first turn of the loop that could cancel this
+        incoming.claims.put_back(jobs, incoming.context)
+    elif connection is not None:
         incoming.claims.dequeued(connection, jobs, incoming.context)
-    return jobs, connection is not None
+    return jobs, connection is not None if wants_binding else None
 
 
 @JOB_ROUTES.add(WORKERS, "POST /v1/queues/{queue}/ack", methods.ACK)

@@ -44,6 +44,7 @@ class Incoming:
     """A request as the call of a route finds it, beside its form: its path is decoded. `waiting(wait_ms)` stands around
     a call that waits for so long: Overloaded where its caller has its share of them. `bound_connection()` is its
     connection, to bind claims to; None: it cannot be. `claims` are those that are bound, of all connections.
+    `is_gone()`: its caller can no longer be answered.
     """
 
     api: Api
@@ -53,6 +54,7 @@ class Incoming:
     waiting: Callable[[int], AbstractContextManager[None]]
     claims: BoundConnections
     bound_connection: Callable[[], BoundConnection | None]
+    is_gone: Callable[[], bool]
 
     @property
     def queue(self) -> str:
@@ -128,6 +130,7 @@ class Route:
                 use.waiting,
                 claims,
                 lambda: claims.of(request, use.owner),
+                lambda: request.transport is None or request.transport.is_closing(),
             )
             answer = await call(incoming, *forms)
             if has_answer:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import http.client
 import json
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 
 from pinlater import AsyncClient
 from tests.faults.proxy import Proxy
-from tests.server.http_site import http_site
+from tests.server.http_site import RunningSite, http_site
 from tests.server.running import RunningServer, running
 from tests.stores.places import Places
 
@@ -64,8 +65,9 @@ class Stand:
         self._connections.append(made)
         return made
 
-    def enqueue(self, queue: str, jobs: int = 1) -> None:
-        self.onlooker.done(f"/v1/queues/{queue}/jobs/batch", {"jobs": [{"body": "", "attempts_allowed": 5}] * jobs})
+    def enqueue(self, queue: str, jobs: int = 1) -> Any:
+        form = {"jobs": [{"body": "", "attempts_allowed": 5}] * jobs}
+        return self.onlooker.done(f"/v1/queues/{queue}/jobs/batch", form)
 
     def claim(self, worker: Connection, queue: str, limit: int = 1, **fields: Any) -> Any:
         """The answer of a dequeue whose claims are to be bound."""
@@ -79,12 +81,14 @@ class Stand:
         found = self.job(job)
         return found["state"] == "in_progress" and found["claim_descriptor"] == job["claim_descriptor"]
 
-    def until_released(self, *jobs: Any) -> None:
+    def until(self, holds: Callable[[], bool]) -> None:
         ends_s = time.monotonic() + PATIENCE_S
-        for job in jobs:
-            while self.is_held(job):
-                assert time.monotonic() < ends_s, "the claim was not released"
-                time.sleep(0.02)
+        while not holds():
+            assert time.monotonic() < ends_s, "it did not come to pass"
+            time.sleep(0.02)
+
+    def until_released(self, *jobs: Any) -> None:
+        self.until(lambda: not any(map(self.is_held, jobs)))
 
     def close(self) -> None:
         for each in self._connections:
@@ -229,6 +233,60 @@ def test_a_wait_that_is_cut_takes_no_job(stand: Stand, queue: str) -> None:
         assert job["attempts_remaining"] == 5
 
 
+@contextlib.asynccontextmanager
+async def site_behind_a_proxy(stand: Stand) -> AsyncIterator[tuple[RunningSite, Proxy]]:
+    """An HTTP interface in this process, and the proxy between it and the server."""
+    with Proxy(stand.server.port) as proxy:
+        connect = partial(AsyncClient, f"127.0.0.1:{proxy.port}", source="http", whole_lookups=False)
+        async with connect() as client, http_site(client, connect=connect) as site:
+            yield site, proxy
+
+
+async def poll(site: RunningSite, queue: str, **fields: Any) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A dequeue that waits; its answer is not read yet."""
+    reader, writer = await site.connect()
+    body = json.dumps({"wait_ms": 20_000} | fields).encode()
+    head = f"POST /v1/queues/{queue}/dequeue HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+    return reader, writer
+
+
+def jobs_in(answer: bytes) -> Any:
+    """Those of the answer to a poll; none where the connection was closed before it."""
+    return json.loads(answer.partition(b"\r\n\r\n")[2])["jobs"] if answer else []
+
+
+@pytest.mark.parametrize("fields", [BOUND, {"claim_timeout_ms": 4_000}], ids=["bound", "not bound"])
+async def test_a_caller_that_goes_while_its_job_is_on_its_way_costs_no_attempt(
+    stand: Stand, queue: str, fields: dict[str, Any]
+) -> None:
+    """The server has sent the job, and what lies between has taken it; the HTTP process has not."""
+    async with site_behind_a_proxy(stand) as (site, proxy):
+        proxy.black_hole(answers_only=True)
+        _, writer = await poll(site, queue, **fields)
+        (job,) = (await asyncio.to_thread(stand.enqueue, queue))["jobs"]
+        await asyncio.to_thread(stand.until, lambda: stand.job(job)["state"] == "in_progress")
+        writer.close()
+        await asyncio.to_thread(stand.until, lambda: stand.job(job)["state"] == "pending")
+        assert stand.job(job)["attempts_remaining"] == 5
+
+
+async def test_a_caller_that_ends_its_poll_has_its_job_or_it_spends_no_attempt(stand: Stand, queue: str) -> None:
+    """In whichever moment, as a worker does that drains: it closes its sending half, and reads what is on its way."""
+    async with site_behind_a_proxy(stand) as (site, _):
+        for number in range(40):
+            reader, writer = await poll(site, queue, **BOUND)
+            enqueued = asyncio.create_task(asyncio.to_thread(stand.enqueue, queue))
+            await asyncio.sleep(number % 10 / 1000)
+            writer.write_eof()
+            jobs = jobs_in(await reader.read())
+            (job,) = (await enqueued)["jobs"]
+            if not jobs:
+                jobs = (await asyncio.to_thread(stand.claim, stand.onlooker, queue))["jobs"]
+                assert [each["attempts_remaining"] for each in jobs] == [5], (number, stand.job(job), time.time())
+            await asyncio.to_thread(stand.onlooker.done, f"/v1/queues/{queue}/ack", {"jobs": jobs})
+
+
 @pytest.mark.parametrize(
     "headers",
     [{"Connection": "close"}, {"X-Forwarded-For": "10.0.0.1"}, {"Via": "1.1 edge"}, {"Forwarded": "for=10.0.0.1"}],
@@ -279,20 +337,13 @@ def test_a_process_that_is_replaced_leaves_claims_to_their_time_outs(tmp_path: A
 async def test_a_cut_between_the_processes_costs_no_claim(stand: Stand, queue: str) -> None:
     """The caller's connection stands: the claim is bound anew, by a heartbeat of the HTTP process."""
     stand.enqueue(queue)
-    with Proxy(stand.server.port) as proxy:
-        connect = partial(AsyncClient, f"127.0.0.1:{proxy.port}", source="http", whole_lookups=False)
-        async with connect() as client, http_site(client, connect=connect) as site:
-            reader, writer = await site.connect()
-            body = json.dumps({**BOUND, "wait_ms": 20_000}).encode()
-            head = f"POST /v1/queues/{queue}/dequeue HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-            writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
-            answer = await reader.readuntil(b"\r\n\r\n")
-            length = next(
-                int(line.split(b":")[1]) for line in answer.split(b"\r\n") if line.startswith(b"Content-Length")
-            )
-            (job,) = json.loads(await reader.readexactly(length))["jobs"]
-            proxy.drop_connections()
-            await asyncio.to_thread(outlives_the_grace, stand, queue)
-            assert stand.is_held(job)
-            writer.close()
-            await asyncio.to_thread(stand.until_released, job)
+    async with site_behind_a_proxy(stand) as (site, proxy):
+        reader, writer = await poll(site, queue, **BOUND)
+        answer = await reader.readuntil(b"\r\n\r\n")
+        length = next(int(line.split(b":")[1]) for line in answer.split(b"\r\n") if line.startswith(b"Content-Length"))
+        (job,) = json.loads(await reader.readexactly(length))["jobs"]
+        proxy.drop_connections()
+        await asyncio.to_thread(outlives_the_grace, stand, queue)
+        assert stand.is_held(job)
+        writer.close()
+        await asyncio.to_thread(stand.until_released, job)
