@@ -52,6 +52,19 @@ def delays_grow(stand: Stand) -> None:
     stand.site.client.cancel([job])
 
 
+@row("A hook for metrics that throws is logged, and changes nothing of its job, nor of its worker.")
+def hook_fails(stand: Stand) -> None:
+    queue = stand.site.queue()
+    with stand.site.worker(queue, failing_hooks=True) as worker:
+        fails, succeeds = stand.site.enqueue(queue, "trial.fail_once"), stand.site.enqueue(queue, "trial.noop")
+        waits_again(stand, fails, 1)
+        stand.site.hasten(fails)
+        worker.ledger.has_each(stand.site.ended([fails, succeeds]), {fails: 2, succeeds: 1})
+        assert "this hook fails" in worker.text()
+        worker.terminate()
+        worker.ends()
+
+
 @row("A job whose attempts are used up is FAILED, and each attempt has its line in the status.")
 def attempts_are_used_up(stand: Stand) -> None:
     job = stand.producer.enqueue("kits_a", "trial.raise", {"message": "for ever"}, attempts=2)

@@ -152,6 +152,7 @@ class Site:
             "raw_queues": [],
             "slots": 8,
             "drain_ms": 20_000,
+            "failing_hooks": False,
             "name": f"{self.column.name}-{role}-{number}",
             "ledger": str(folder / "ledger.jsonl"),
         }

@@ -78,9 +78,7 @@ func (w *Worker) run(job *Job) {
 		}
 		w.ended(job.decideSafely(value, err))
 	}()
-	if w.Hooks.Begin != nil {
-		w.Hooks.Begin(job)
-	}
+	w.Hooks.Begin(job)
 	value, err = job.handler.run(ctx, job)
 }
 

@@ -203,9 +203,7 @@ func (w *Worker) settle(b *batch, outcomes []wire.AckOutcome) {
 		w.client.log("the results of %d jobs of queue %s had no effect: their claims had ended", ignored, b.queue)
 	}
 	w.end(b)
-	if w.Hooks.Acked != nil {
-		w.Hooks.Acked(len(b.results), ignored)
-	}
+	w.Hooks.Acked(len(b.results), ignored)
 }
 
 // end: nothing is to be delivered for these any more.

@@ -267,7 +267,7 @@ func (w *Worker) lost(job *Job) {
 		w.discard(job)
 	}
 	w.mu.Unlock()
-	if !isDone && job.stop(ErrClaimLost, "") && w.Hooks.Lost != nil {
+	if !isDone && job.stop(ErrClaimLost, "") {
 		w.Hooks.Lost(job)
 	}
 }
@@ -280,9 +280,7 @@ func (w *Worker) cancelled(job *Job, by string) {
 	if isDone || !job.stop(ErrCancelled, by) {
 		return
 	}
-	if w.Hooks.Cancel != nil {
-		w.Hooks.Cancel(job, by)
-	}
+	w.Hooks.Cancel(job, by)
 	if atHand { // it ends without having begun
 		w.put(job.cancelled(nil))
 	}

@@ -53,7 +53,7 @@ func (w *Worker) poll(ctx context.Context) {
 			request.Acks = append(request.Acks, batch.acks())
 			request.WaitMillis = 0 // acks are not kept waiting for their answer
 		}
-		if isFirst && w.Hooks.Started != nil {
+		if isFirst {
 			w.Hooks.Started()
 		}
 		held := millis(int64(request.WaitMillis))
@@ -79,9 +79,7 @@ func (w *Worker) poll(ctx context.Context) {
 		w.logOver("servers", "servers answer again")
 		w.settleRiding(riding, answer.AckOutcomes, nil)
 		arrived = w.claimed(answer, request)
-		if w.Hooks.Dequeued != nil {
-			w.Hooks.Dequeued(len(arrived), time.Since(began))
-		}
+		w.Hooks.Dequeued(len(arrived), time.Since(began))
 		if len(arrived) == 0 || !answer.GetAwaitsReceipt() {
 			deliver()
 			if w.polls.hasStayed() {

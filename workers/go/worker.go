@@ -54,26 +54,6 @@ type Options struct {
 	Hooks Hooks
 }
 
-// Hooks are called as things happen, for metrics and logs; nil ones are left out. They are to return at once, and are
-// called by several goroutines.
-type Hooks struct {
-	// Started: the first dequeue is on its way.
-	Started func()
-	// Begin: a handler is called.
-	Begin func(job *Job)
-	// End: it has returned, with that outcome, after that time; or its job was handed back.
-	End func(job *Job, outcome Outcome, took time.Duration)
-	// Cancel: a job was asked to stop. Lost: its claim is lost.
-	Cancel func(job *Job, by string)
-	Lost   func(job *Job)
-	// Dequeued: so many jobs came in an answer after that time.
-	Dequeued func(jobs int, took time.Duration)
-	// Acked: so many results were delivered; ignored: so many of them had no effect, as their claims had ended.
-	Acked func(results, ignored int)
-	// Stopping: the worker takes no more jobs, and ends.
-	Stopping func()
-}
-
 type handler struct {
 	HandlerOptions
 	run Handler
@@ -147,6 +127,7 @@ func NewWorker(client *Client, options Options) *Worker {
 	host, _ := os.Hostname()
 	name := os.Args[0][strings.LastIndex(os.Args[0], "/")+1:]
 	options.Name = firstOf(options.Name, name)
+	options.Hooks = options.Hooks.guarded(client.log)
 	w := &Worker{
 		Options: options, client: client, handlers: map[string]*handler{}, raw: map[string]*handler{},
 		host: host, place: fmt.Sprintf("%s:%d", host, os.Getpid()), id: randomText(8),
@@ -257,9 +238,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		w.Stop()
 	case <-w.stopping:
 	}
-	if w.Hooks.Stopping != nil {
-		w.Hooks.Stopping()
-	}
+	w.Hooks.Stopping()
 	w.giveBack(w.takeAtHand())
 	w.beatAll(others) // to other connections than those of the polls, which close now
 	endPolls()
@@ -409,9 +388,7 @@ func (w *Worker) ended(made *result) {
 	if leaves && !w.isStopping() {
 		w.Stop()
 	}
-	if w.Hooks.End != nil {
-		w.Hooks.End(job, made.outcome, took)
-	}
+	w.Hooks.End(job, made.outcome, took)
 	if made.outcome == OutcomeLost {
 		w.forget(job)
 	} else {

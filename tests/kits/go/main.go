@@ -14,15 +14,16 @@ import (
 )
 
 type config struct {
-	Servers   []string       `json:"servers"`
-	TokenFile string         `json:"token_file"`
-	CAFile    string         `json:"ca_file"`
-	Queues    map[string]int `json:"queues"`
-	RawQueues []string       `json:"raw_queues"`
-	Slots     int            `json:"slots"`
-	DrainMs   int64          `json:"drain_ms"`
-	Name      string         `json:"name"`
-	Ledger    string         `json:"ledger"`
+	Servers      []string       `json:"servers"`
+	TokenFile    string         `json:"token_file"`
+	CAFile       string         `json:"ca_file"`
+	Queues       map[string]int `json:"queues"`
+	RawQueues    []string       `json:"raw_queues"`
+	Slots        int            `json:"slots"`
+	DrainMs      int64          `json:"drain_ms"`
+	FailingHooks bool           `json:"failing_hooks"`
+	Name         string         `json:"name"`
+	Ledger       string         `json:"ledger"`
 }
 
 func main() {

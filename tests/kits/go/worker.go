@@ -47,16 +47,25 @@ func work(ctx context.Context, client *pinlater.Client, config config) error {
 	if config.DrainMs == 0 {
 		drain = -1
 	}
+	note := func(event string, more answer) {
+		book.write(event, more)
+		if config.FailingHooks {
+			panic("this hook fails")
+		}
+	}
 	worker := pinlater.NewWorker(client, pinlater.Options{
 		Queues: config.Queues, Slots: config.Slots, Name: config.Name, Grace: drain,
 		Hooks: pinlater.Hooks{
-			Started: func() { book.write("started", nil) },
+			Started: func() { note("started", nil) },
+			Begin:   func(job *pinlater.Job) { note("hooked", answer{"job": job.Descriptor}) },
 			End: func(job *pinlater.Job, outcome pinlater.Outcome, _ time.Duration) {
-				book.write("end", answer{"job": job.Descriptor, "outcome": outcome})
+				note("end", answer{"job": job.Descriptor, "outcome": outcome})
 			},
-			Cancel:   func(job *pinlater.Job, _ string) { book.write("cancel", answer{"job": job.Descriptor}) },
-			Lost:     func(job *pinlater.Job) { book.write("lost", answer{"job": job.Descriptor}) },
-			Stopping: func() { book.write("draining", nil) },
+			Cancel:   func(job *pinlater.Job, _ string) { note("cancel", answer{"job": job.Descriptor}) },
+			Lost:     func(job *pinlater.Job) { note("lost", answer{"job": job.Descriptor}) },
+			Dequeued: func(int, time.Duration) { note("dequeued", nil) },
+			Acked:    func(int, int) { note("acked", nil) },
+			Stopping: func() { note("draining", nil) },
 		},
 	})
 	for name, handler := range handlers() {

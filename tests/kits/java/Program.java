@@ -68,7 +68,10 @@ public final class Program {
     // -- the worker ------------------------------------------------------------------------------------------------
 
     private static void work(Map<String, Object> config) throws IOException {
-        Ledger ledger = new Ledger(Path.of((String) config.get("ledger")), (String) config.get("name"));
+        Ledger ledger = new Ledger(
+                Path.of((String) config.get("ledger")),
+                (String) config.get("name"),
+                Boolean.TRUE.equals(config.get("failing_hooks")));
         Worker.Builder worker = Worker.builder(cluster(config)).listener(ledger);
         if (config.get("name") != null) {
             worker.name((String) config.get("name"));
@@ -149,8 +152,10 @@ public final class Program {
     private static final class Ledger implements WorkerListener {
         private final FileChannel file;
         private final String worker;
+        private final boolean fails;
 
-        Ledger(Path path, String worker) throws IOException {
+        Ledger(Path path, String worker, boolean fails) throws IOException {
+            this.fails = fails;
             this.file = FileChannel.open(path, StandardOpenOption.CREATE, StandardOpenOption.APPEND);
             this.worker = worker;
         }
@@ -167,6 +172,9 @@ public final class Program {
                 file.write(ByteBuffer.wrap((written(line) + "\n").getBytes(StandardCharsets.UTF_8)));
             } catch (IOException error) {
                 throw new IllegalStateException(error);
+            }
+            if (fails) {
+                throw new IllegalStateException("this hook fails");
             }
         }
 

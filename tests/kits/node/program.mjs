@@ -63,6 +63,10 @@ const TYPES = {
   "trial.text": () => {},
 };
 
+function failWhereAsked() {
+  if (config.failing_hooks) throw new Error("this hook fails");
+}
+
 async function work() {
   let isStarted = false;
   const worker = new Worker({
@@ -75,8 +79,13 @@ async function work() {
       polled: () => {
         if (!isStarted) note("started");
         isStarted = true;
+        failWhereAsked();
       },
-      ended: (job, outcome) => note("end", { job: job.descriptor, outcome }),
+      began: failWhereAsked,
+      ended: (job, outcome) => {
+        note("end", { job: job.descriptor, outcome });
+        failWhereAsked();
+      },
       stopping: (job, why) => {
         if (why !== "stopping") note(why === "lost" ? "lost" : "cancel", { job: job.descriptor });
       },

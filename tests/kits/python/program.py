@@ -73,6 +73,13 @@ class Ledger(Middleware):
         self.write("end", job=context.descriptor, outcome="lost" if is_lost else ENDS[outcome.action])
 
 
+class Failing(Middleware):
+    """Where it is only told. (What comes before and after a job is part of its attempt.)"""
+
+    def error(self, context: JobContext, exception: BaseException, outcome: Outcome) -> None:
+        raise RuntimeError("this hook fails")
+
+
 class Started(logging.Handler):
     """Notes that the worker begins, which it logs once it heeds signals."""
 
@@ -88,7 +95,7 @@ app = App(
     servers=CONFIG["servers"],
     tls=Tls(ca=CONFIG["ca_file"]) if CONFIG["ca_file"] else None,
     token=Path(CONFIG["token_file"]) if CONFIG["token_file"] else None,
-    middleware=[ledger],
+    middleware=[ledger, Failing()] if CONFIG["failing_hooks"] else [ledger],
 )
 QUEUE = next(iter(CONFIG["queues"]), "none")
 """A type has one; the trial's jobs name theirs when they are enqueued."""
