@@ -210,18 +210,27 @@ class Proxy:
     async def _pump(
         self, link: _Link, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, direction: str
     ) -> None:
-        with contextlib.suppress(OSError):
-            while data := await reader.read(self._bytes_per_s // 10 or CHUNK):
-                await self._open[direction].wait()
-                if link.is_lost:
-                    continue
-                if pause_s := self._delay_s or (len(data) / self._bytes_per_s if self._bytes_per_s else 0.0):
-                    await asyncio.sleep(pause_s)
-                if writer is not link.ended_early:
-                    writer.write(data)
-                    await writer.drain()
+        try:
+            await self._carry(link, reader, writer, direction)
+        except OSError:  # one side was reset, as by a process that closes with bytes unread
+            await self._open[direction].wait()
+            if not link.is_lost:
+                link.end(reset=True)
+
+    async def _carry(
+        self, link: _Link, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, direction: str
+    ) -> None:
+        while data := await reader.read(self._bytes_per_s // 10 or CHUNK):
             await self._open[direction].wait()
             if link.is_lost:
-                await asyncio.Event().wait()  # until the proxy ends
-            elif writer is not link.ended_early:
-                writer.write_eof()
+                continue
+            if pause_s := self._delay_s or (len(data) / self._bytes_per_s if self._bytes_per_s else 0.0):
+                await asyncio.sleep(pause_s)
+            if writer is not link.ended_early:
+                writer.write(data)
+                await writer.drain()
+        await self._open[direction].wait()
+        if link.is_lost:
+            await asyncio.Event().wait()  # until the proxy ends
+        elif writer is not link.ended_early:
+            writer.write_eof()
