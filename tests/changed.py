@@ -48,9 +48,9 @@ BELONGS: Mapping[str, tuple[str, ...]] = {
         "tests/server/test_wire_clients.py",
     ),
     "workers/examples/*": ("tests/demo",),
-    "workers/go/*": ("tests/kits/test_go.py", "tests/kits/test_go_files.py"),
-    "workers/java/*": ("tests/kits/test_java.py", "tests/kits/test_java_kit.py"),
-    "workers/node/*": ("tests/kits/test_node.py", "tests/languages/test_node_kit.py"),
+    "workers/go/*": ("tests/kits/test_trial.py", "tests/kits/test_go_files.py"),
+    "workers/java/*": ("tests/kits/test_trial.py", "tests/kits/test_java_kit.py"),
+    "workers/node/*": ("tests/kits/test_trial.py", "tests/languages/test_node_kit.py"),
 }
 """Of a changed file, by a pattern of its path: tests beside those that import it or are named after it."""
 

@@ -6,12 +6,16 @@ takes long to start, go to one worker whole.
 
 from __future__ import annotations
 
+import re
 from typing import Any, Protocol
 
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 TOGETHER = {"tests/browser", "tests/cluster", "tests/extremes", "tests/languages"}
+COLUMNS = "tests/kits/test_trial.py"
+"""A worker takes a column of it, the kit of one language, which is built and started once."""
+
 NEVER_AT_ONCE = "tests/workers/test_proof_"
 """Files that begin so go to one worker, one after the other: each keeps the machine busy."""
 
@@ -24,7 +28,7 @@ FIRST = (
     "tests/packaging/test_packages.py",
     "tests/workers/test_heartbeat",
     "tests/faults/",
-    "tests/kits/",  # wait most of their time, and each file is one kit
+    "tests/kits/",  # wait most of their time
     "tests/languages/",
     "tests/browser/",
     "tests/server/test_serve.py",
@@ -42,8 +46,14 @@ FIRST = (
 
 
 def scope_of(nodeid: str) -> str:
-    """The file of a test, or its folder."""
-    path = nodeid.partition("::")[0]
+    """The file of a test, its folder, or its column.
+
+    >>> scope_of("tests/kits/test_trial.py::test_row[go-runs-once]")
+    'tests/kits/test_trial.py go'
+    """
+    path, _, test = nodeid.partition("::")
+    if path == COLUMNS:
+        return f"{path} {re.split(r'[][-]', test)[1]}"
     if path.startswith(NEVER_AT_ONCE):
         return NEVER_AT_ONCE
     folder = "/".join(path.split("/")[:2])

@@ -4,9 +4,9 @@ A row is one thing that a correct worker or producer does, in one sentence (rows
 what it speaks, and how its program is built and started (columns.py). A program is PROGRAM worker CONFIG.json or
 PROGRAM producer CONFIG.json; tests/kits/python/program.py shows all that one has to do.
 
-    pytest tests/kits/test_go.py                             # one column, without the rows of a release
-    pytest tests/kits/test_go.py -k "sigterm or stalled"     # some rows of it
-    pytest tests/kits/test_go.py --release                   # with the rows that wait for a lease, or for a time-out
+    pytest tests/kits/test_trial.py -k go-                           # one column, without the rows of a release
+    pytest tests/kits/test_trial.py -k "go-sigterm or go-stalled"    # some rows of it
+    pytest tests/kits/test_trial.py --release -k go-                 # with those that wait for a lease or a time-out
     python -m tests.kits                                     # all, and write the table of docs/languages.md
 
 The rows of a column run at once, eight at a time, in threads: most of them wait. Each has a queue of its own, and what

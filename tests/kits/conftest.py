@@ -7,16 +7,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.kits.columns import COLUMNS
-from tests.kits.trial import Row, Stand, Trial
+from tests.kits.columns import Column
+from tests.kits.trial import Stand, Trial
 
 
 @pytest.fixture(scope="module")
 def trial(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trial]:
-    """Begins when the first of its rows is asked for."""
-    column = COLUMNS[request.module.COLUMN]
+    """Begins when the first of its rows is asked for, and ends before that of the next column begins."""
+    column: Column = request.param
     own = [item for item in request.session.items if item.path == request.path]
-    rows = [item.callspec.params["row"] for item in own if hasattr(item, "callspec")]
-    chosen = [each for each in rows if isinstance(each, Row)]
+    cases = [item.callspec.params for item in own if hasattr(item, "callspec")]
+    chosen = [each["row"] for each in cases if each["trial"] is column and "row" in each]
     with Stand(column, tmp_path_factory.mktemp(column.name)) as stand, contextlib.closing(Trial(stand, chosen)) as run:
         yield run

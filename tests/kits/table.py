@@ -13,7 +13,7 @@ from tests.kits.trial import all_rows
 PAGE = ROOT / "docs" / "languages.md"
 BEGIN, END = "<!-- the last trial -->", "<!-- end of the last trial -->"
 YES, NO, NOT_RUN = "yes", "**no**", "not run"
-_CASE = re.compile(r"test_(?:long_)?row\[(.+)\]")
+_CASE = re.compile(r"test_(?:long_)?row\[(\w+)-(.+)\]")
 
 States = Mapping[tuple[str, str], str]
 """By column and row."""
@@ -29,11 +29,10 @@ def states_of(report: Path) -> States:
     found = {}
     for case in ElementTree.parse(report).getroot().iter("testcase"):
         name = _CASE.fullmatch(case.get("name", ""))
-        column = case.get("classname", "").rpartition("test_")[2]
         if name is not None:
             wrong = [each for each in case if each.tag in {"failure", "error"}]
             skipped = [each for each in case if each.tag == "skipped"]
-            found[column, name[1]] = NO if wrong else NOT_RUN if skipped else YES
+            found[name[1], name[2]] = NO if wrong else NOT_RUN if skipped else YES
     return found
 
 

@@ -51,8 +51,8 @@ def test_each_row_tries_a_rule_of_the_protocol() -> None:
 def test_a_report_becomes_a_table(tmp_path: Path) -> None:
     first, second, *_ = all_rows()
     (tmp_path / "report.xml").write_text(
-        f'<testsuites><testsuite><testcase classname="tests.kits.test_python" name="test_row[{first.name}]"/>'
-        f'<testcase classname="tests.kits.test_python" name="test_row[{second.name}]"><failure/></testcase>'
+        f'<testsuites><testsuite><testcase name="test_row[python-{first.name}]"/>'
+        f'<testcase name="test_long_row[python-{second.name}]"><failure/></testcase>'
         "</testsuite></testsuites>"
     )
     made = table(states_of(tmp_path / "report.xml"), "2026-01-01")

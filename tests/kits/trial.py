@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -58,10 +58,21 @@ def all_rows() -> Sequence[Row]:
     return list(_rows.values())
 
 
-def rows_of(column: str, *, long: bool = False) -> list[Any]:
-    """For parametrize: all rows, or none where this checkout lacks the column's program."""
-    chosen = [each for each in all_rows() if each.is_long is long and COLUMNS[column].is_there]
-    return [pytest.param(each, id=each.name) for each in chosen]
+def each_column(names: Iterable[str] = COLUMNS) -> list[Any]:
+    """For parametrize: the columns whose programs this checkout has."""
+    there = [COLUMNS[name] for name in names if COLUMNS[name].is_there]
+    marks = {each: [pytest.mark.store("languages")] * (each.name != "python") for each in there}
+    return [pytest.param(each, id=each.name, marks=[pytest.mark.slow, *marks[each]]) for each in there]
+
+
+def rows_of(*, long: bool = False) -> list[Any]:
+    """For parametrize: all rows, in each column."""
+    chosen = [each for each in all_rows() if each.is_long is long]
+    return [
+        pytest.param(*column.values, row, id=f"{column.id}-{row.name}", marks=column.marks)
+        for column in each_column()
+        for row in chosen
+    ]
 
 
 class Stand:
