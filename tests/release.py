@@ -78,11 +78,6 @@ def parts() -> list[Part]:
         Part("all tests, on all seven bindings", pytest_on(sys.executable, "-n", "3", "--release")),
         Part("the files of a release, tried without an index", ["./scripts/release", "--trial"]),
         Part("100 servers over 200 shards, simulated", [sys.executable, "-m", "tests.simulation", *SIMULATED]),
-<<<<<<< HEAD
-=======
-        Part("ten virtual hours of random plans", [sys.executable, "-m", "tests.simulation", "--hours", "10"]),
-        Part("fuzzing, ten minutes of each target", [sys.executable, "-m", "tests.fuzz", *FUZZED]),
->>>>>>> a046c830 (Fuzz every parser, with coverage and at a real server, beside a caller who must be served)
         Part("conformance on PostgreSQL behind PgBouncer", conformance_of("postgres"), {POOLED: "1"}),
     ]
 
