@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from http import HTTPStatus
+from typing import Any
 
 from aiohttp import web
 from aiohttp.http_exceptions import BadStatusLine, ContentEncodingError, InvalidURLError, TransferEncodingError
@@ -50,6 +51,15 @@ class ProblemProtocol(web.RequestHandler):
         response = _problem(status, message)
         response.force_close()
         return response
+
+    def log_exception(self, *args: Any, **more: Any) -> None:
+        """Of a request that was answered, what is left of its body is read for a moment, so that its sender reads why.
+        Where that cannot be decoded, it is the sender's mistake, and none to log.
+        """
+        if isinstance(more.get("exc_info"), web.RequestPayloadError):
+            self.log_debug("The rest of a body could not be decoded.")
+        else:
+            super().log_exception(*args, **more)
 
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 
 import pytest
@@ -348,3 +349,17 @@ async def test_what_forms_of_other_sites_can_send_is_no_call(content_type: str) 
         answer = await site.ask("POST", "/v1/queues/mail/jobs", b'{"body": "x"}', Content_Type=content_type)
         assert answer.status == 415
         assert api.calls == []
+
+
+async def test_an_unwanted_body_that_cannot_be_decoded_is_no_error_of_the_server(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The answer is sent before the body is read, which is then read for a moment."""
+    body = b"csrf=1&action=1&and_follows=1" * 20
+    lines = ["POST /nowhere HTTP/1.1", "Host: localhost", "Cookie: a=b", "Sec-Fetch-Site: same-origin"]
+    lines += ["Content-Encoding: deflate", f"Content-Length: {len(body)}", "", ""]
+    async with http_site(WatchedApi()) as site:
+        (answer,) = await site.send("\r\n".join(lines).encode() + body, ends=False)
+        assert 400 <= answer.status < 500
+        assert await site.is_well()
+    assert [each.getMessage() for each in caplog.records if each.levelno >= logging.ERROR] == []
