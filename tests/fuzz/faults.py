@@ -27,7 +27,7 @@ MOST_BYTES = 32 * 1024 * 1024
 """Of memory at the peak of one input."""
 
 _TRIES = 3
-_MOST_DEAR = 20
+_MOST_DEAR = 3
 """Executions of what takes long or much, to make it shorter."""
 
 SLOW, LARGE = "slow", "large"

@@ -49,9 +49,10 @@ class Tally:
 
     def line(self) -> str:
         covered = f", {self.coverage:,} branches, a corpus of {self.corpus:,}" if self.coverage else ""
+        kinds = "; ".join(each.kind for each in self.faults)
         return (
             f"{self.target}: {self.executions:,} executions, {self.per_second:,} a second{covered}, "
-            f"{len(self.faults)} kinds of fault"
+            f"{len(self.faults)} kinds of fault{kinds and f': {kinds}'}"
         )
 
 

@@ -66,7 +66,7 @@ def _counting_pieces(line: str, _pieces: Any = filter_parser.pieces) -> Sequence
     return _pieces(line)  # type: ignore[no-any-return]
 
 
-_COUNT = 10**8
+_COUNT = 4 * 10**7
 _ROOM = 2**26
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,8 +13,20 @@ ERRORS: list[BaseException] = []
 """Those that were logged, or that an event loop had nobody to give to, since a target last looked."""
 
 
+class _Errors(logging.Handler):
+    """Of the standard library's log, which aiohttp writes to."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info and record.exc_info[1] is not None:
+            ERRORS.append(record.exc_info[1])
+
+
+_HANDLER = _Errors(logging.ERROR)
+
+
 def be_quiet() -> None:
     """From now on, for the whole process."""
+    logging.getLogger().addHandler(_HANDLER)
     structlog.configure(
         processors=[_note], logger_factory=structlog.ReturnLoggerFactory(), cache_logger_on_first_use=False
     )
@@ -28,6 +41,7 @@ def quiet() -> Iterator[None]:
         yield
     finally:
         structlog.configure(**before)
+        logging.getLogger().removeHandler(_HANDLER)
 
 
 def _note(logger: object, name: str, event: Any) -> Any:

@@ -14,6 +14,7 @@ from pinlater.client.async_client import AsyncClient
 from pinlater.dashboard.site import DashboardSettings, add_dashboard
 from pinlater.embedded import EmbeddedServer, EmbeddedTransport
 from pinlater.http.http_protocol import ProblemProtocol
+from pinlater.http.http_server import LINGERING_S
 from pinlater.http.site import HttpSettings, make_app
 from pinlater.job_limits import JobLimits
 from pinlater.model import DequeueRequest, Job
@@ -144,7 +145,7 @@ class _Site:
     def _protocol(self) -> ProblemProtocol:
         server = self._runner.server
         assert server is not None
-        return ProblemProtocol(server, loop=self._loop, access_log=None, lingering_time=0.0)  # type: ignore[arg-type]
+        return ProblemProtocol(server, loop=self._loop, access_log=None, lingering_time=LINGERING_S)  # type: ignore[arg-type]
 
     async def _first_answer(self, ours: socket.socket) -> tuple[bytes, bytes]:
         got = b""
