@@ -15,7 +15,7 @@ from tests.fuzz.live import LIVE, run_live
 from tests.fuzz.loops import Tally, can_be_guided, guided, plain
 from tests.fuzz.quiet import be_quiet
 from tests.fuzz.targets import TARGETS
-from tests.proof.results import Result
+from tests.proof.results import FOLDER, Result
 
 FOUND = Path(__file__).parent / "found"
 SAID_EVERY_S = 10.0
@@ -110,6 +110,7 @@ def _record(options: argparse.Namespace, tallies: Sequence[Tally], faults: Seque
     amounts |= {f"executions of {each.target}": each.executions for each in tallies}
     amounts |= {"branches seen": sum(each.coverage for each in tallies), "kinds of fault": len(faults)}
     kinds = "; ".join(f"{each.target}: {each.kind}" for each in faults)
+    FOLDER.mkdir(exist_ok=True)
     path = Result(
         name="fuzz",
         command=" ".join(shlex.split(words)),
