@@ -39,6 +39,10 @@ class ProblemProtocol(web.RequestHandler):
         message: str | None = None,
     ) -> web.StreamResponse:
         """The last answer of the connection. ConnectionError: one has begun already."""
+        if isinstance(exc, UnicodeEncodeError) and "Expect" in request.headers:
+            # aiohttp repeats what is expected, and cannot where that is no text
+            status, message = HTTPStatus.EXPECTATION_FAILED, HTTP_DETAILS[HTTPStatus.EXPECTATION_FAILED]
+            return self._last(status, message)
         super().handle_error(request, status, exc, message)
         if isinstance(exc, ContentEncodingError):
             status, message = HTTPStatus.UNSUPPORTED_MEDIA_TYPE, NOT_DECODED
@@ -48,7 +52,12 @@ class ProblemProtocol(web.RequestHandler):
             message = f"the request is no HTTP that can be read: {why}"
         else:
             message = "the request failed in the HTTP process; its log says why"
-        response = _problem(status, message)
+        return self._last(status, message)
+
+    @staticmethod
+    def _last(status: int, detail: str) -> web.Response:
+        """After it the connection is closed."""
+        response = _problem(status, detail)
         response.force_close()
         return response
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.fuzz.faults import Fault, Judge
-from tests.fuzz.live import LIVE, run_live
+from tests.fuzz.live import LIVE, replay_live, run_live
 from tests.fuzz.loops import Tally, can_be_guided, guided, plain
 from tests.fuzz.quiet import be_quiet
 from tests.fuzz.targets import TARGETS
@@ -23,7 +23,10 @@ SAID_EVERY_S = 10.0
 
 def replayed(path: Path, target: str = "") -> Fault | None:
     """What is wrong with the input in a file, which is in a folder of its target's name unless one is given."""
-    one = TARGETS[target or path.parent.name]
+    name = target or path.parent.name
+    if name == LIVE:
+        return replay_live(path.read_bytes())
+    one = TARGETS[name]
     with one.open() as run:
         return Judge(one, run).fault(path.read_bytes())
 
@@ -73,6 +76,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments)
     be_quiet()
     if options.replay is not None:
+        if options.replay.parent.name not in (*TARGETS, LIVE):
+            print(f"{options.replay} is in no folder of a target: {', '.join((*TARGETS, LIVE))}", file=sys.stderr)
+            return 2
         fault = replayed(options.replay)
         print("nothing is wrong with it" if fault is None else f"{fault.kind}\n{fault.text}")
         return int(fault is not None)

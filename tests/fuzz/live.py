@@ -13,7 +13,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -34,6 +34,9 @@ LIVE = "live"
 ANSWERED_WITHIN_S = 60.0
 MOST_GROWTH_KIB = 400 * 1024
 LOOKED_AT_EVERY = 200
+WAYS, LOGGED_WITHIN_S = 20, 1.0
+"""An input of one's own is sent in as many ways, and what that brings about is in the log by then."""
+
 STEADY = "steady"
 BESIDE = ("127.0.0.2", 0)
 """The address of the steady caller, and no port in particular."""
@@ -273,12 +276,9 @@ class LiveRun:
         return found
 
 
-def run_live(
-    seed: int, told: Callable[[Tally], object] = lambda tally: None, *, seconds: float = 0, executions: int = 0
-) -> Tally:
-    """So many seconds or inputs."""
-    tally = Tally(LIVE)
-    began_s = time.monotonic()
+@contextmanager
+def _served(seed: int) -> Iterator[tuple[RunningServer, LiveRun]]:
+    """A server, with its steady caller at work."""
     with tempfile.TemporaryDirectory(prefix="pinlater-fuzz-") as folder:
         rules = Path(folder) / "rules.toml"
         rules.write_text(RULES, encoding="utf-8")
@@ -286,32 +286,58 @@ def run_live(
         with running(Path(folder), "--api", "127.0.0.1:0", "--http", "127.0.0.1:0", *settings) as server:
             run = LiveRun(server, seed)
             run.steady.start()
-            recent: list[tuple[str, bytes]] = []
-            while not (0 < executions <= tally.executions or 0 < seconds <= time.monotonic() - began_s):
-                protocol, data = run.next_input()
-                recent = [*recent[-LOOKED_AT_EVERY:], (protocol, data)]
-                tally.executions += 1
-                try:
-                    run.send(protocol, data)
-                    if tally.executions % LOOKED_AT_EVERY == 0:
-                        run.look()
-                        tally.seconds = time.monotonic() - began_s
-                        tally.per_second = round(tally.executions / tally.seconds)
-                        told(tally)
-                except Exception as error:
-                    _note(tally, str(error), _culprit(run, recent))
-                    if server.process.poll() is not None or run.steady.failure:
-                        break
-            run.steady.end()
             try:
-                run.look()
-                if not run.steady.rounds:
-                    raise Broken("the steady caller was never served")
-            except Broken as error:
+                yield server, run
+            finally:
+                run.steady.end()
+
+
+def run_live(
+    seed: int, told: Callable[[Tally], object] = lambda tally: None, *, seconds: float = 0, executions: int = 0
+) -> Tally:
+    """So many seconds or inputs."""
+    tally = Tally(LIVE)
+    began_s = time.monotonic()
+    with _served(seed) as (server, run):
+        recent: list[tuple[str, bytes]] = []
+        while not (0 < executions <= tally.executions or 0 < seconds <= time.monotonic() - began_s):
+            protocol, data = run.next_input()
+            recent = [*recent[-LOOKED_AT_EVERY:], (protocol, data)]
+            tally.executions += 1
+            try:
+                run.send(protocol, data)
+                if tally.executions % LOOKED_AT_EVERY == 0:
+                    run.look()
+                    tally.seconds = time.monotonic() - began_s
+                    tally.per_second = round(tally.executions / tally.seconds)
+                    told(tally)
+            except Exception as error:
                 _note(tally, str(error), _culprit(run, recent))
+                if server.process.poll() is not None or run.steady.failure:
+                    break
+        run.steady.end()
+        try:
+            run.look()
+            if not run.steady.rounds:
+                raise Broken("the steady caller was never served")
+        except Broken as error:
+            _note(tally, str(error), _culprit(run, recent))
     tally.seconds = time.monotonic() - began_s
     tally.per_second = round(tally.executions / max(tally.seconds, 0.001))
     return tally
+
+
+def replay_live(data: bytes) -> Fault | None:
+    """What one input brings about at a server of its own, in each protocol and each way of sending it."""
+    with _served(seed=1) as (_, run):
+        try:
+            for protocol in ("thrift", "http") * WAYS:
+                run.send(protocol, data)
+            time.sleep(LOGGED_WITHIN_S)
+            run.look()
+        except Broken as error:
+            return Fault(LIVE, str(error).partition(":")[0], str(error), data)
+    return None
 
 
 def _note(tally: Tally, text: str, data: bytes) -> None:

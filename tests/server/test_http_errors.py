@@ -39,6 +39,8 @@ CASES = {
     "too large": (ask(b"POST /echo", b"Content-Length: 99999999999\r\n"), 413, "BODY_TOO_LARGE"),
     "a charset that is not known": (ask(b"POST /login", FORM, b"; charset=no\r\n", end=BODY), 400, "REQUEST_INVALID"),
     "no JSON": (ask(b"POST /v1/queues/mail/jobs", end=BODY), 415, "UNSUPPORTED_MEDIA_TYPE"),
+    "an expectation that is no text": (ask(b"POST /echo", b"Expect: \xf3\r\n", end=BODY), 417, "EXPECTATION_FAILED"),
+    "an expectation of what is not there": (ask(b"GET /nowhere", b"Expect: \xf3\r\n"), 417, "EXPECTATION_FAILED"),
     "an expectation": (ask(b"POST /echo", b"Expect: plt_secret\r\n", end=BODY), 417, "EXPECTATION_FAILED"),
     "a method that is not allowed": (ask(b"DELETE /session"), 405, "METHOD_NOT_ALLOWED"),
     "a method that is none": (ask(b"F@plt_secret\x01 /echo"), 400, "BAD_REQUEST"),
