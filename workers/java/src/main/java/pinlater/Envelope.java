@@ -17,6 +17,7 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Base64;
 import java.util.Collections;
+import java.util.Comparator;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Locale;
@@ -41,6 +42,9 @@ record Envelope(
     private static final String UNREAD_TYPE = "PINLATER/";
 
     static final String RESULT_HEADER = "pinlater-result";
+
+    private static final String SECRET_HEADER = "pinlater-secret";
+    private static final int SHORTEST_SECRET = 4;
 
     private static final byte[] FIRST_LINE = "PINLATER/1 application/json\n".getBytes(StandardCharsets.US_ASCII);
     private static final Pattern ANY_FIRST_LINE = Pattern.compile("PINLATER/([0-9]{1,9}) +([^\\n]{1,100})\\n");
@@ -73,6 +77,32 @@ record Envelope(
 
     Envelope snoozed() {
         return new Envelope(job, args, kwargs, headers, snoozes + 1, attempts);
+    }
+
+    /** The text without the values of arguments that no display shows: the header names them. */
+    String masked(String text) {
+        List<String> secrets = new ArrayList<>();
+        for (String key : headers.getOrDefault(SECRET_HEADER, "").split(" ")) {
+            boolean isIndex = key.matches("[0-9]{1,6}") && Integer.parseInt(key) < args.size();
+            addTexts(isIndex ? args.get(Integer.parseInt(key)) : kwargs.get(key), secrets);
+        }
+        secrets.sort(Comparator.comparing(String::length).reversed());
+        String shown = text;
+        for (String secret : secrets) {
+            shown = shown.replace(secret, "***");
+        }
+        return shown;
+    }
+
+    /** Those in a value that are long enough to be told from other text. */
+    private static void addTexts(Object value, List<String> found) {
+        if (value instanceof Map<?, ?> map) {
+            map.values().forEach(each -> addTexts(each, found));
+        } else if (value instanceof List<?> list) {
+            list.forEach(each -> addTexts(each, found));
+        } else if ((value instanceof String || value instanceof Number) && value.toString().length() >= SHORTEST_SECRET) {
+            found.add(value.toString());
+        }
     }
 
     /** One value behind a first line, as results are. IllegalArgumentException: a value that JSON does not have. */

@@ -29,7 +29,8 @@ final class FailureText {
             Instant begun = Instant.now().minus(took).truncatedTo(ChronoUnit.SECONDS);
             end += String.format(Locale.ROOT, " [%s, %.1fs, %s]", begun, took.toMillis() / 1000.0, WORKER);
         }
-        return begin + oneLine(describe(error), Math.max(LEAST_TEXT, most - begin.length() - end.length())) + end + "\n";
+        String text = job.envelope == null ? describe(error) : job.envelope.masked(describe(error));
+        return begin + oneLine(text, Math.max(LEAST_TEXT, most - begin.length() - end.length())) + end + "\n";
     }
 
     /** The stack of an attempt that none follows, as far as there is room for it. */

@@ -27,6 +27,15 @@ final class EnvelopeTest {
         RED
     }
 
+    @Test
+    void secretArgumentsAreMaskedInTexts() {
+        Map<String, Object> kwargs = Map.of("password", Map.of("old", "hunter22", "all", List.of("hunter22-2", 123456L)));
+        Envelope envelope =
+                new Envelope("a", List.of("0", "open sesame"), kwargs, Map.of("pinlater-secret", "1 password other"), 0, 0);
+        assertEquals("*** is no ***, nor ***; 0 is", envelope.masked("hunter22-2 is no open sesame, nor 123456; 0 is"));
+        assertEquals("hunter22", new Envelope("a", List.of(), kwargs, Map.of(), 0, 0).masked("hunter22"));
+    }
+
     private static byte[] bytes(String text) {
         return text.getBytes(StandardCharsets.UTF_8);
     }
