@@ -143,6 +143,16 @@ def later_version(stand: Stand) -> None:
     assert (info.state, spent(info)) == (JobState.PENDING, 0)
 
 
+@row("A body in MessagePack runs, or is left to workers that read it, as a type that is not known; its status says so.")
+def messagepack(stand: Stand) -> None:
+    job = stand.site.enqueue_body("kits_a", write_envelope(Envelope(job="trial.noop", encoding="msgpack")))
+    until(lambda: stand.worker.ledger.begins(job) or first_seen(stand.site.info(job).custom_status), f"it reads {job}")
+    if stand.worker.ledger.begins(job):
+        stand.worker.ledger.has_once(stand.site.ended([job]))
+    else:
+        assert "application/msgpack" in is_known_as_unknown(stand, job).custom_status
+
+
 @row("A body whose first line is right and whose rest cannot be read fails for good.")
 def unreadable_body(stand: Stand) -> None:
     job = stand.site.enqueue_body("kits_a", b"PINLATER/1 application/json\n{")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from pinlater.model import Ack, AttemptOutcome, JobInfo, JobState
+from pinlater_workers.envelope import Envelope, write_envelope
 from tests.kits.ledger import spent, until
 from tests.kits.site import ATTEMPTS, PASSWORD
 from tests.kits.trial import Stand, row
@@ -50,6 +51,16 @@ def delays_grow(stand: Stand) -> None:
         assert 0.88 * wanted <= delay_of(stand, job) <= 1.12 * wanted, f"after attempt {attempt}"
         stand.site.hasten(job)
     stand.site.client.cancel([job])
+
+
+@row("An argument that is marked as a secret is masked in what an error says of it.")
+def secret_is_masked(stand: Stand) -> None:
+    envelope = Envelope(
+        job="trial.raise", kwargs={"message": "hunter22 of 4711"}, headers={"pinlater-secret": "message"}
+    )
+    info = waits_again(stand, stand.site.enqueue_body("kits_a", write_envelope(envelope)), 1)
+    assert "hunter22" not in info.custom_status
+    assert "***" in info.custom_status
 
 
 @row("A hook for metrics that throws is logged, and changes nothing of its job, nor of its worker.")
