@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from tests.proof.results import Result
 from tests.soak.ledger import Latencies
 from tests.soak.measures import Lives
-from tests.soak.trends import Bound, Sample, Trend, over_the_run, within_lives
+from tests.soak.trends import Bound, Sample, Trend, from_life_to_life, over_the_run, within_lives
 
 MEMORY = Bound(
     8.0, 0.06, "an allocator keeps what bursts needed, and caches of pages, plans and sessions fill within minutes"
@@ -33,8 +33,7 @@ def trends(
     for role, of_role in lives.memory.items():
         bound = STORE if role.startswith("store ") else MEMORY
         found.append(within_lives(f"memory of each {role}", "MiB", of_role.values(), bound))
-        together = sorted(sample for life in of_role.values() for sample in life)
-        found.append(over_the_run(f"memory of any {role}", "MiB", together, warm_until_s, bound))
+        found.append(from_life_to_life(f"memory of a young {role}", "MiB", of_role.values(), bound))
     for role, of_role in lives.descriptors.items():
         found.append(within_lives(f"descriptors of each {role}", "", of_role.values(), DESCRIPTORS))
     for name, samples in counts.items():

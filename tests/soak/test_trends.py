@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.soak.ledger import Journal, Latencies, Ledger
-from tests.soak.trends import Bound, Sample, Trend, over_the_run, within_lives
+from tests.soak.trends import Bound, Sample, Trend, from_life_to_life, over_the_run, within_lives
 
 BOUND = Bound(8.0, 0.05, "a test says so")
 EVERY_S = 5.0
@@ -47,6 +47,15 @@ def test_a_leak_shows_in_lives_that_are_shorter_than_a_third_of_the_run() -> Non
     whole = [sample for each in lives for sample in each]
     assert judged(over_the_run("memory", "MiB", whole, 0, BOUND))
     assert not judged(within_lives("memory", "MiB", lives, BOUND))
+
+
+def test_processes_are_compared_with_earlier_ones_of_their_age() -> None:
+    ages = (10, 3, 2, 10, 2, 10, 10, 10, 10)
+    lives = [life(600 * number, minutes, lambda minute: 100 + 5 * minute) for number, minutes in enumerate(ages)]
+    assert judged(from_life_to_life("memory", "MiB", lives, BOUND))
+    heavier = [life(600 * number, 10, lambda _, more=3 * number: 100 + more) for number in range(9)]  # type: ignore[misc]
+    assert not judged(from_life_to_life("memory", "MiB", heavier, BOUND))
+    assert from_life_to_life("memory", "MiB", heavier[:5], BOUND) is None
 
 
 def test_one_life_of_many_that_grew_is_no_leak_and_a_short_one_says_nothing() -> None:

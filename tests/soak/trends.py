@@ -14,6 +14,9 @@ from typing import NamedTuple
 LEAST_SAMPLES = 9
 """Of a series that is judged: three in each third."""
 
+LEAST_LIVES = 6
+"""Two in each third."""
+
 LIFE_WARM_S = 60.0
 """So long a process still imports, connects and fills its caches; of a short life its first third."""
 
@@ -96,6 +99,22 @@ def within_lives(name: str, unit: str, lives: Iterable[Sequence[Sample]], bound:
         return None
     first = median(first for first, _ in pairs)
     return Trend(name, unit, first, first + median(last - first for first, last in pairs), bound)
+
+
+def from_life_to_life(name: str, unit: str, lives: Iterable[Sequence[Sample]], bound: Bound) -> Trend | None:
+    """Of processes of one kind at the same age, which is in the second minute of each: those that begin late in the run
+    need no more than those that began early. Without regard to ages a process that is killed late would look like growth.
+    """
+    found: list[Sample] = []
+    for life in lives:
+        ages = [each.value for each in life if LIFE_WARM_S <= each.at_s - life[0].at_s < 2 * LIFE_WARM_S]
+        if ages:
+            found.append(Sample(life[0].at_s, median(ages)))
+    if len(found) < LEAST_LIVES:
+        return None
+    values = [each.value for each in sorted(found)]
+    third = len(values) // 3
+    return Trend(name, unit, median(values[:third]), median(values[-third:]), bound)
 
 
 def _lasted_s(life: Sequence[Sample]) -> float:
