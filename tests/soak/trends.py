@@ -103,7 +103,7 @@ def within_lives(name: str, unit: str, lives: Iterable[Sequence[Sample]], bound:
 
 def from_life_to_life(name: str, unit: str, lives: Iterable[Sequence[Sample]], bound: Bound) -> Trend | None:
     """Of processes of one kind at the same age, which is in the second minute of each: those that begin late in the run
-    need no more than those that began early. Without regard to ages a process that is killed late would look like growth.
+    need no more than those that began early. Of any age, one that lives on at the end would look like growth.
     """
     found: list[Sample] = []
     for life in lives:
