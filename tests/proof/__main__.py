@@ -15,6 +15,7 @@ examples:
   python -m tests.proof                       write docs/proof.md from the results that were kept
   python -m tests.proof run kills drill       run two of them, one after the other, and write the page
   python -m tests.proof run kills --whole     as before a release: for hours
+  PINLATER_KILL_ROUNDS=50 python -m tests.proof run kills    or for a while
 """
 
 

@@ -16,11 +16,13 @@ from tests.pythons import ROOT
 
 
 def run(proof: Proof, *, is_whole: bool = False, folder: Path = FOLDER) -> tuple[Result, Counts]:
-    """Runs it to its end, and records that. `is_whole`: for as long as before a release, which may be hours.
+    """Runs it to its end, and records that. `is_whole`: for as long as before a release, which may be hours; a variable
+    of the environment says another length.
 
     What a command records by itself counts, unless it failed before it came to that.
     """
-    variables = proof.longer if is_whole else {}
+    lengths = proof.longer if is_whole else {}
+    variables = lengths | {name: os.environ[name] for name in proof.variables if name in os.environ}
     began_s = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="pinlater-proof-") as place:
         report = Path(place) / "report.xml"

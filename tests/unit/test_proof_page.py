@@ -6,6 +6,8 @@ import importlib.util
 import re
 from pathlib import Path
 
+import pytest
+
 from tests.parts import SOAKS
 from tests.proof.page import PAGE, page
 from tests.proof.proofs import PROMISES, PROOFS, Proof
@@ -51,6 +53,17 @@ def test_a_result_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
     again = Result(name="kills", command="./kill", outcome="a job was lost", is_right=False, seconds=1.0)
     again.record(tmp_path)
     assert results(tmp_path) == {"kills": again}
+
+
+def test_a_result_says_how_long_it_was_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PINLATER_FAILOVERS", "3")
+    module = ["tests.thrift_module"]
+    proof = Proof(name="idle", tries="", planted="", module=module, shown="./idle", variables=["PINLATER_FAILOVERS"])
+    assert run(proof, folder=tmp_path)[0].command == "PINLATER_FAILOVERS=3 ./idle"
+    assert run(proof, is_whole=True, folder=tmp_path)[0].command == "PINLATER_FAILOVERS=3 ./idle"
+    monkeypatch.delenv("PINLATER_FAILOVERS")
+    assert run(proof, is_whole=True, folder=tmp_path)[0].command == "PINLATER_FAILOVERS=20 ./idle"
+    assert run(proof, folder=tmp_path)[0].command == "./idle"
 
 
 def test_what_fails_is_written_down_as_broken(tmp_path: Path) -> None:
