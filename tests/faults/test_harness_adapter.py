@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -169,10 +170,16 @@ def _children(pid: int) -> list[int]:
     return own + [further for child in own for further in _children(child)]
 
 
-def test_what_stands_in_for_docker_keeps_the_data_until_it_is_taken_down(tmp_path: Path) -> None:
-    checkout, state = tmp_path / "checkout", tmp_path / "state"
-    for folder in (tmp_path, *tmp_path.parents[:2]):
-        folder.chmod(0o755)  # the store's user reads the harness's configuration
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """The store's user may read what is in it, as nobody may in the folders of pytest."""
+    with tempfile.TemporaryDirectory(prefix="pinlater-harness-") as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+def test_what_stands_in_for_docker_keeps_the_data_until_it_is_taken_down(open_folder: Path) -> None:
+    checkout, state = open_folder / "checkout", open_folder / "state"
     checkout.mkdir()
     (checkout / "postgres.conf").write_text("max_connections = 12\nfsync = off\n")
     port = free_port()

@@ -8,7 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 from tests.kits.columns import Column
-from tests.kits.trial import Stand, Trial
+from tests.kits.trial import MODULES, Stand, Trial
+
+pytest.register_assert_rewrite(*(f"tests.kits.{name}" for name in MODULES))
 
 
 @pytest.fixture(scope="module")

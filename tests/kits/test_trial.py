@@ -8,12 +8,14 @@ from tests.kits.first_worker import FENCES, runs_a_job
 from tests.kits.trial import Row, Trial, each_column, rows_of
 
 
-@pytest.mark.parametrize(("trial", "row"), rows_of(), indirect=["trial"])
+@pytest.mark.parametrize("row", rows_of())
+@pytest.mark.parametrize("trial", each_column(), indirect=True)
 def test_row(trial: Trial, row: Row) -> None:
     trial.judge(row)
 
 
-@pytest.mark.parametrize(("trial", "row"), rows_of(long=True), indirect=["trial"])
+@pytest.mark.parametrize("row", rows_of(long=True))
+@pytest.mark.parametrize("trial", each_column(), indirect=True)
 def test_long_row(trial: Trial, row: Row) -> None:
     trial.judge(row)
 

@@ -66,13 +66,8 @@ def each_column(names: Iterable[str] = COLUMNS) -> list[Any]:
 
 
 def rows_of(*, long: bool = False) -> list[Any]:
-    """For parametrize: all rows, in each column."""
-    chosen = [each for each in all_rows() if each.is_long is long]
-    return [
-        pytest.param(*column.values, row, id=f"{column.id}-{row.name}", marks=column.marks)
-        for column in each_column()
-        for row in chosen
-    ]
+    """For parametrize, by itself: with the column in one parametrize, pytest would set up a column for each row."""
+    return [pytest.param(each, id=each.name) for each in all_rows() if each.is_long is long]
 
 
 class Stand:
