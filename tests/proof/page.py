@@ -59,7 +59,7 @@ def _said(proof: Proof, recorded: Mapping[str, Result]) -> list[str]:
 
 def _last(result: Result) -> str:
     outcome = result.outcome if result.is_right else f"**{result.outcome}**"
-    said = [outcome, *(_amount(what, amount) for what, amount in result.amounts.items()), _duration(result.seconds)]
+    said = [outcome.rstrip("."), *(_amount(what, amount) for what, amount in result.amounts.items()), _duration(result.seconds)]
     return (
         f"The last result, of {result.date}: {'; '.join(said)}. "
         f"`{result.command}` at commit `{result.commit}`, {result.machine}; {result.load}."
@@ -67,7 +67,7 @@ def _last(result: Result) -> str:
 
 
 def _amount(what: str, amount: float | str) -> str:
-    return f"{what} {amount}" if isinstance(amount, str) else f"{amount:,} {what}"
+    return f"{what}: {amount}" if isinstance(amount, str) else f"{amount:,} {what}"
 
 
 def _duration(seconds: float) -> str:
