@@ -42,6 +42,7 @@ CALLS: Mapping[str, set[str]] = {
     "latest": {"enqueueJobs", "cancelJobs", "lookupJobs"},
     "groups": {"enqueueJobs", "dequeueJobs", "cancelJobs", "rescheduleJobs"},
     "group_limits": {"enqueueJobs", "dequeueJobs", "updateQueue", "updateGroup", "getGroups", "getQueues"},
+    "commands": {"enqueueJobs", "dequeueJobs", "heartbeatJobs", "commandWorkers"},
 }
 """Those that a part is there for."""
 
