@@ -59,7 +59,11 @@ def _said(proof: Proof, recorded: Mapping[str, Result]) -> list[str]:
 
 def _last(result: Result) -> str:
     outcome = result.outcome if result.is_right else f"**{result.outcome}**"
-    said = [outcome.rstrip("."), *(_amount(what, amount) for what, amount in result.amounts.items()), _duration(result.seconds)]
+    said = [
+        outcome.rstrip("."),
+        *(_amount(what, amount) for what, amount in result.amounts.items()),
+        _duration(result.seconds),
+    ]
     return (
         f"The last result, of {result.date}: {'; '.join(said)}. "
         f"`{result.command}` at commit `{result.commit}`, {result.machine}; {result.load}."
