@@ -20,7 +20,7 @@ FOLDER = Path(__file__).parent / "results"
 def commit() -> str:
     """Of the checkout, with a + where its files differ, but for documents and results; "unknown" outside of one."""
     found = _git("rev-parse", "--short=12", "HEAD")
-    changed = _git("status", "--porcelain", "--", ":/", ":!/docs", f":!{FOLDER}")
+    changed = _git("status", "--porcelain", "--", ":/", ":!/docs", ":!/tests/proof/results")
     return f"{found}{'+' if changed else ''}" or "unknown"
 
 
