@@ -81,7 +81,7 @@ def call_body(job: str, arguments: list[Any] | dict[str, Any]) -> bytes:
 
 
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What a decoder raises for a map that cannot be read."""
+"""What a decoder of msgspec raises for bytes that cannot be read, or are not of the form wanted."""
 
 
 def unreadable_text(error: Exception) -> str:

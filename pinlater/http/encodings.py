@@ -16,16 +16,13 @@ import msgspec
 from msgspec import Raw
 
 from pinlater.errors import RequestInvalid
-from pinlater.job_body import unreadable_text
+from pinlater.job_body import UNREADABLE, unreadable_text
 
 Encoding = Literal["text", "json", "base64"]
 
 _text = msgspec.json.Decoder(str)
 _json = msgspec.json.Decoder()
 _encode = msgspec.json.Encoder().encode
-UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""What msgspec raises over bytes that are no JSON, or not of the form wanted."""
-
 
 _TEXT_OR_NUMBER = re.compile(rb'"(?:[^"\\\\]|\\\\.)*"|-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?')
 _EXACT = 2**53

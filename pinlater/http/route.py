@@ -17,11 +17,11 @@ from pinlater.api import Api
 from pinlater.errors import QueueNotFound, RequestInvalid
 from pinlater.http.bound_connections import CLAIMS, BoundConnection, BoundConnections
 from pinlater.http.caller import API, CONTEXT, USE
-from pinlater.http.encodings import UNREADABLE, form_decoder, refusal
+from pinlater.http.encodings import form_decoder, refusal
 from pinlater.http.forms import Form
 from pinlater.http.model_map import arguments_of
 from pinlater.http.request_use import RequestUse
-from pinlater.job_body import unreadable_text
+from pinlater.job_body import UNREADABLE, unreadable_text
 from pinlater.model import RequestContext, is_queue_name
 from pinlater.wire.methods import Method
 

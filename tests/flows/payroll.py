@@ -17,7 +17,7 @@ from typing import TypeVar
 
 import sqlalchemy as sa
 
-from pinlater import Ack, AsyncClient, DequeuedJob, DequeueRequest, JobFilter, JobState, PinLaterError
+from pinlater import Ack, AsyncClient, DequeuedJob, DequeueRequest, JobFilter, JobState
 from pinlater.flows.tables import CALLBACKS, FLOWS, ITEMS, STAGES
 from pinlater.model.flow_words import (
     Applet,
@@ -33,6 +33,7 @@ from pinlater.model.flow_words import (
 from tests.flows.async_service import headers_of
 from tests.flows.payroll_worker import QUEUES, amount_of
 from tests.flows.stand import check_counters
+from tests.patience import until_answered
 from tests.stores.process import dies_with_us
 
 DONE_QUEUE = "payroll_done"
@@ -124,15 +125,7 @@ class Payroll:
                 await asyncio.sleep(0.1)
 
     async def _safely(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Again until it is answered: each call here may be carried out twice."""
-        async with asyncio.timeout(WITHIN_S):
-            while True:
-                try:
-                    return await call()
-                except PinLaterError as error:
-                    if not error.retryable:
-                        raise
-                    await asyncio.sleep(0.2)
+        return await until_answered(call, WITHIN_S)
 
     async def _callbacks(self) -> list[str]:
         """The ids of the callbacks that came."""

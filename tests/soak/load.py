@@ -20,6 +20,7 @@ from pinlater import AsyncClient, ExtendedJob, Job, JobFilter, JobState
 from pinlater.errors import PinLaterError
 from pinlater.model import CancelOutcome, EnqueuedJobs, EnqueueOutcome, Misfire, RescheduleJob, ScheduleChange
 from pinlater.model.flow_words import Applet, AppletKind, FlowState, NewFlow, NewItem, Stage
+from tests.patience import until_answered
 from tests.soak.jobs import ATTEMPTS, FINE, QUEUES, REFUSES, STUMBLES, app, work, work_apart
 from tests.soak.ledger import Latencies, Ledger
 from tests.soak.stand import PASSWORD, Site
@@ -35,7 +36,7 @@ NAMES = 40
 TENANTS = ("busy", "busy", "busy", "calm", "small")
 MOST_OF_A_TENANT = 4
 ITEMS = 6
-FLOW_WITHIN_S = 120.0
+FLOW_WITHIN_S, ANSWERED_WITHIN_S = 120.0, 90.0
 READ_WITHIN_S = 10.0
 """What jobs write down is read some time later."""
 
@@ -187,15 +188,7 @@ class Callers:
         await self.client.close()
 
     async def safely(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Again until it is answered: each call here may be carried out twice."""
-        async with asyncio.timeout(90):
-            while True:
-                try:
-                    return await call()
-                except PinLaterError as error:
-                    if not error.retryable:
-                        raise
-                    await asyncio.sleep(0.2)
+        return await until_answered(call, ANSWERED_WITHIN_S)
 
     # -- the parts ---------------------------------------------------------------------------------------------------
 
