@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import fields, replace
+from functools import lru_cache
 
 from pinlater import job_limits
 from pinlater.errors import RequestInvalid
@@ -34,7 +35,7 @@ def extended_jobs(jobs: Sequence[Job], max_claim_timeout_ms: int) -> list[Extend
 
     The jobs that share a send id get one of their own each, `SEND_ID/PLACE`.
     """
-    checked = [_checked(_extended(job), max_claim_timeout_ms) for job in jobs]
+    checked = [_checked(job if type(job) is ExtendedJob else _extended(job), max_claim_timeout_ms) for job in jobs]
     if len(checked) > 1:
         _refuse_unsafe(checked)
     places: defaultdict[str, int] = defaultdict(int)
@@ -151,8 +152,9 @@ def read_tags(tags: Sequence[str], field: str = "tags") -> None:
         raise RequestInvalid.of(field, twice, "each tag once")
 
 
+@lru_cache(maxsize=1024)
 def read_group(group: str) -> None:
-    """A group that a job gets. RequestInvalid."""
+    """A group that a job gets. RequestInvalid. Jobs of a batch have few of them; a refused one is not kept."""
     _plain_text("group", group, MAX_GROUP_BYTES)
 
 

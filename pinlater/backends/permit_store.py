@@ -110,8 +110,8 @@ class PermitStore(StorePart):
 
     @operation()
     async def end_permits(self, queue: str, keys: Sequence[PermitKey]) -> dict[str, FreedPermits]:
-        """Take back the permits of these claims; what is under another claim stays. By group, of those for which some
-        shard waits.
+        """Take back the permits of these claims; what is under another claim stays. A `claim_descriptor` of "" stands
+        for whichever claim the job has. By group, of those for which some shard waits.
         """
 
     @operation()

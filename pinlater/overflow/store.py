@@ -30,7 +30,6 @@ from pinlater.queues.settings import QueueSettings
 from pinlater.server.limits import ServerLimits
 from pinlater.server.tls import PeerTls
 from pinlater.service import ClaimTokens, Service
-from pinlater.service.queue_limits import is_limited
 from pinlater.shards.batching import BatchingShard
 from pinlater.shards.bulkhead import BulkheadSettings
 from pinlater.shards.handle import ShardHandle
@@ -74,7 +73,7 @@ class QueueSource(Protocol):
 
 def holds_jobs_back(queues: QueueSource, queue: str) -> bool:
     """Whether anything keeps jobs of the queue, or of a group of it, from being handed out as they are asked for."""
-    return is_limited(queues.settings(queue)) or queues.any_group_paused(queue)
+    return queues.settings(queue).is_limited or queues.any_group_paused(queue)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -229,8 +229,8 @@ class GroupLimits:
     # -- claims that end -----------------------------------------------------------------------------------------------
 
     def acked(self, queue: str, shard_id: str, acks: Acks, outcomes: Sequence[AckOutcome]) -> None:
-        """These acks were carried out. Those that do not name their claims are looked for: the job may be under another
-        one by now.
+        """These acks were carried out. Jobs that succeeded have ended for good. Others whose acks do not name their
+        claims are looked for: they may be under another one by now.
         """
         named: list[PermitKey] = []
         others: list[int] = []
@@ -240,7 +240,7 @@ class GroupLimits:
                 if outcomes[place] is AckOutcome.IGNORED:
                     continue
                 key = PermitKey(shard_id, kind.priority, job_id, kind.claim_descriptor)
-                if key.claim_descriptor:
+                if key.claim_descriptor or outcomes[place] is AckOutcome.SUCCEEDED:
                     named.append(key)
                 else:
                     others.append(job_id)

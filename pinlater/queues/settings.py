@@ -166,6 +166,20 @@ class QueueSettings(PauseSettings):
     limits_groups: bool = False
     """No setting: whether some group of the queue has a limit."""
 
+    counts_jobs: bool = field(init=False)
+    """No setting: whether a limit counts the jobs of the whole queue, as is then done before a claim, which asks for no
+    more than what is ready. Limits of groups take permits behind a claim.
+    """
+
+    is_limited: bool = field(init=False)
+    """No setting: whether anything keeps jobs from being handed out as they are asked for. Each dequeue wants to know.
+    """
+
+    def __post_init__(self) -> None:
+        counts_jobs = self.paused or self.max_jobs_per_second is not None or self.max_in_progress is not None
+        object.__setattr__(self, "counts_jobs", counts_jobs)
+        object.__setattr__(self, "is_limited", counts_jobs or self.limits_groups)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSettings(PauseSettings):

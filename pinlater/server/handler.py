@@ -117,12 +117,13 @@ class Handler:
         try:
             if self.refuse_with is not None:
                 raise _refusal(name, self.refuse_with)
-            context = RequestContext(args.context.source, args.context.request_id or "", channel.ref)
-            if args.context.shares_connection:
+            sent = args.context
+            context = RequestContext(sent.source, sent.request_id or "", channel.ref)
+            if sent.shares_connection:
                 context.shares_connection = True
             method = METHODS[name]
             gate = self._gate
-            if gate is not None and (gate.has_rules or args.context.token or channel.ref.certificate_names):
+            if gate is not None and (gate.has_rules or sent.token or channel.ref.certificate_names):
                 try:
                     use = await self._admit(gate, method, args, context, call)
                 except Forbidden:

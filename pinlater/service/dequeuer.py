@@ -24,7 +24,7 @@ from pinlater.service.connection_claims import ConnectionClaims
 from pinlater.service.job_lifecycle import Acked, JobLifecycle, PreparedAcks
 from pinlater.service.longpoll import LongPolls
 from pinlater.service.overflow_calls import NamesOverflow, OverflowCalls
-from pinlater.service.queue_limits import Throttle, is_limited
+from pinlater.service.queue_limits import Throttle
 from pinlater.service.service_context import ServiceContext
 from pinlater.service.validation import EntryErrors
 
@@ -113,7 +113,7 @@ class Dequeuer:
             return None
         shard_id = self._router.sole_shard()
         # where clocks differ acks and claims go by different times; limits count before they claim
-        if shard_id is None or self._clock.uncertainty_ms or is_limited(self._queues.settings(queue)):
+        if shard_id is None or self._clock.uncertainty_ms or self._queues.settings(queue).is_limited:
             return None
         if request.wait_ms and self._long_polls.joins(queue):  # it waits behind its acks
             return None
@@ -145,7 +145,7 @@ class Dequeuer:
         is_default = timeout_ms is None
         timeout_ms = settings.claim_timeout_ms if timeout_ms is None else min(timeout_ms, bounds.max_claim_timeout_ms)
         at_once = limit
-        if request.prefetch and not request.dry_run and not is_limited(settings):
+        if request.prefetch and not request.dry_run and not settings.is_limited:
             at_once = min(limit + request.prefetch, self._validator.max_jobs)
         connection = context.binding_connection if request.release_on_disconnect and context is not None else None
         claim_descriptor = self._claims.next(source, None if connection is None else timeout_ms)
@@ -169,7 +169,7 @@ class Dequeuer:
                 jobs = await self._claim_with_acks(queue, claim, wait_ms, riding, riding.joined, context)
             elif wait_ms:
                 jobs = await self._wait(queue, settings, claim, coverage, wait_ms, context)
-            elif is_limited(settings):
+            elif settings.is_limited:
                 jobs = await self._claim_now(queue, settings, claim, coverage)
             else:
                 (jobs,) = await self._router.claim(queue, (claim,), self._clock.now_ms(), coverage=coverage)
@@ -256,7 +256,7 @@ class Dequeuer:
                 self._router.members.require_any()
         else:
             try:
-                if is_limited(settings):
+                if settings.is_limited:
                     jobs, throttle = await self.claim_limited(queue, settings, claim, coverage)
                 else:
                     jobs, found_none = await self.claim_unlimited(queue, claim, coverage)
@@ -330,7 +330,7 @@ class Dequeuer:
                     break
                 room = min(max_bytes - taken, self.slice_bytes)
                 claim = replace(self._claims.renew(claim), limit=limit - len(jobs), max_bytes=room, prefetch=0)
-                if is_limited(settings):
+                if settings.is_limited:
                     more, _ = await self.claim_limited(queue, settings, claim, request.coverage)
                 else:
                     now_ms = self._clock.now_ms()

@@ -282,21 +282,21 @@ class JobLifecycle:
         """What the acks came to. Metrics, bound claims and callers that wait for jobs learn of it, shard by shard.
         `refused`: so many of those that are IGNORED are among the errors.
         """
-        queue, by_shard = prepared.queue, prepared.by_shard
+        queue, by_shard, queues = prepared.queue, prepared.by_shard, self._queues
         carried_out, ignored = -refused, 0
         for (shard_id, acks), results in zip(by_shard.items(), outcomes, strict=True):
             if not results:
                 continue
             carried_out += len(results)
-            if self._queues.has(queue) or any(results):  # any name can stand in an ack: no label for it
+            if queues.has(queue) or any(results):  # any name can stand in an ack: no label for it
                 ignored += _count_acked(self._metrics, queue, acks, results)
             else:
                 ignored += len(results)
             if self._end_waits.waiters:
                 self._end_waits.acked(queue, shard_id, acks, results)
-            if queue in self._queues.open_breakers:
+            if queue in queues.open_breakers:
                 self._probes.acked(queue, shard_id, acks, results)
-            if queue in self._queues.group_limited:
+            if queue in queues.group_limited:
                 self._group_limits.acked(queue, shard_id, acks, results)
             if acks.has_failures:
                 self._long_polls.jobs_ready(queue, *requeue_times(acks, results, prepared.now_ms), shard_id)

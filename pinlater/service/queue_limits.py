@@ -98,7 +98,7 @@ class QueueLimits:
     def of(self, queue: str) -> QueueSettings | None:
         """The settings of a queue that limit its dequeues; None: nothing does."""
         settings = self._queues.settings(queue)
-        return settings if is_limited(settings) else None
+        return settings if settings.is_limited else None
 
     def count(self, dequeues: int, queue: str, reason: str) -> None:
         self._metrics.add(dequeues, "dequeues_limited", queue, reason)
@@ -125,7 +125,7 @@ class QueueLimits:
         if settings.paused and (throttle := self._held_by_breaker(queue, settings)) is not None:
             return Claimed([[]], throttle)
         ready = request.limit
-        if counts_jobs(settings):
+        if settings.counts_jobs:
             ready = await self._router.count_ready(queue, request.priorities, request.limit, self._clock.now_ms())
         return await self.claim(queue, settings, ready, (request,), coverage=coverage)
 
@@ -314,23 +314,6 @@ class QueueLimits:
         per_second = self._queues.settings(queue).max_jobs_per_second
         if jobs > 0 and per_second:
             self._returning.start(self._rate.refund(queue, jobs, per_second))
-
-
-def is_limited(settings: QueueSettings) -> bool:
-    """Whether anything keeps jobs of the queue from being handed out as they are asked for."""
-    return (
-        settings.max_jobs_per_second is not None
-        or settings.max_in_progress is not None
-        or settings.paused
-        or settings.limits_groups
-    )
-
-
-def counts_jobs(settings: QueueSettings) -> bool:
-    """Whether a limit counts the jobs of the whole queue, which are then counted before a claim: it asks for no more
-    than what is ready. Limits of groups take permits behind a claim.
-    """
-    return settings.max_jobs_per_second is not None or settings.max_in_progress is not None or settings.paused
 
 
 def _left(request: ClaimRequest, jobs: Sequence[DequeuedJob]) -> tuple[int, int]:

@@ -46,7 +46,7 @@ from pinlater.service.job_lifecycle import Acked, JobLifecycle
 from pinlater.service.longpoll import LongPolls
 from pinlater.service.longpoll.poller_state import Outlook
 from pinlater.service.overflow_calls import OverflowCalls
-from pinlater.service.queue_limits import Throttle, is_limited
+from pinlater.service.queue_limits import Throttle
 from pinlater.service.service_context import ServiceContext
 
 T = TypeVar("T")
@@ -316,7 +316,7 @@ class QueuesDequeuer:
     async def _claim(self, call: _Call, share: QueueShare, amount: int, max_bytes: int) -> bool:
         """Adds to the call; whether the queue may have more."""
         queue, settings = share.queue, self._queues.settings(share.queue)
-        limited = is_limited(settings)
+        limited = settings.is_limited
         extra = 0 if limited else min(share.prefetch * amount // call.limit, call.prefetch)
         call.prefetch -= extra
         wanted = amount + extra

@@ -53,6 +53,7 @@ from pinlater.wire.struct_map import BY_HAND, list_reader, number_reader, reader
 _EnqueueRequest = struct("PinLaterEnqueueRequest")
 _PlainEnqueueRequest = plain_struct("PinLaterEnqueueRequest")
 _Job = struct("PinLaterJob")
+_PlainJob = plain_struct("PinLaterJob")
 _KeyedJob = keyed_struct("PinLaterJob")
 _AckInfo = struct("PinLaterJobAckInfo")
 _AckRequest = struct("PinLaterJobAckRequest")
@@ -177,24 +178,34 @@ def job_to_wire(job: Job) -> Any:
     """A job of a request in which some are extended. What is as the interface has it anyway is not sent: a request may
     have so many fields.
     """
-    wire = filled(
-        _Job,
-        body=job.body,
-        priority=None if job.priority == 1 else job.priority,
-        run_after_ms=job.run_after_ms,
-        attempts_allowed=None if job.attempts_allowed == 2 else job.attempts_allowed,
-        custom_status=job.custom_status or None,
-    )
+    wire = _Job()
+    wire.body = job.body
+    if job.priority != 1:
+        wire.priority = job.priority
+    if job.run_after_ms is not None:
+        wire.run_after_ms = job.run_after_ms
+    if job.attempts_allowed != 2:
+        wire.attempts_allowed = job.attempts_allowed
+    if job.custom_status:
+        wire.custom_status = job.custom_status
     if isinstance(job, ExtendedJob):
-        wire.dedupe_key = job.dedupe_key or None
-        wire.serialize_key = job.serialize_key or None
-        wire.claim_timeout_ms = job.claim_timeout_ms
-        wire.on_duplicate = job.on_duplicate or None
-        wire.dedupe_for_ms = job.dedupe_for_ms or None
-        wire.send_id = job.send_id or None
-        wire.expires_at_ms = job.expires_at_ms
-        if job.replace_running or job.replace_within_ms is not None:
-            wire.replace_running = job.replace_running or None
+        if job.dedupe_key:
+            wire.dedupe_key = job.dedupe_key
+        if job.serialize_key:
+            wire.serialize_key = job.serialize_key
+        if job.claim_timeout_ms is not None:
+            wire.claim_timeout_ms = job.claim_timeout_ms
+        if job.on_duplicate:
+            wire.on_duplicate = job.on_duplicate
+        if job.dedupe_for_ms:
+            wire.dedupe_for_ms = job.dedupe_for_ms
+        if job.send_id:
+            wire.send_id = job.send_id
+        if job.expires_at_ms is not None:
+            wire.expires_at_ms = job.expires_at_ms
+        if job.replace_running:
+            wire.replace_running = job.replace_running
+        if job.replace_within_ms is not None:
             wire.replace_within_ms = job.replace_within_ms
         if job.tags:
             wire.tags = list(job.tags)
@@ -221,11 +232,8 @@ def acks_from_wire(acks: Sequence[Any]) -> list[Ack]:
 
 def jobs_from_wire(jobs: list[Any]) -> list[Job]:
     """The jobs of an enqueue call, in order. All are of one class."""
-    kind = type(jobs[0]) if jobs else None
-    if kind is _KeyedJob:
-        return [_keyed_job_from_wire(job) for job in jobs]
-    if kind is _Job:
-        return [job_from_wire(job) for job in jobs]
+    if jobs and (kind := type(jobs[0])) is not _PlainJob:
+        return [_keyed_job(job) for job in jobs] if kind is _KeyedJob else [job_from_wire(job) for job in jobs]
     return [
         Job(
             job.body,
@@ -240,18 +248,14 @@ def jobs_from_wire(jobs: list[Any]) -> list[Job]:
 
 def job_from_wire(job: Any) -> Job:
     """A job, from the form with all fields."""
-    has_rules = bool(job.replace_running or job.replace_within_ms is not None)
-    read = _keyed_job_from_wire(job, is_extended=has_rules or bool(job.group))
-    if not isinstance(read, ExtendedJob):
-        return read
-    read.group = job.group or ""
-    if has_rules:
-        read.replace_running = _REPLACE_RUNNING[job.replace_running or 0]
-        read.replace_within_ms = job.replace_within_ms
-    return read
+    running, within_ms = job.replace_running, job.replace_within_ms
+    if job.group or running or within_ms is not None:
+        return _keyed_job(job, (job.group or "", _REPLACE_RUNNING[running or 0], within_ms))
+    return _keyed_job(job)
 
 
-def _keyed_job_from_wire(job: Any, is_extended: bool = False) -> Job:
+def _keyed_job(job: Any, more: tuple[str, ReplaceRunning, int | None] | None = None) -> Job:
+    """`more`: the last fields of ExtendedJob, which this form does not have."""
     plain = (
         job.body,
         1 if job.priority is None else job.priority,
@@ -260,7 +264,8 @@ def _keyed_job_from_wire(job: Any, is_extended: bool = False) -> Job:
         job.custom_status or "",
     )
     if not (
-        job.dedupe_key
+        more
+        or job.dedupe_key
         or job.serialize_key
         or job.send_id
         or job.claim_timeout_ms is not None
@@ -268,7 +273,6 @@ def _keyed_job_from_wire(job: Any, is_extended: bool = False) -> Job:
         or job.on_duplicate
         or job.dedupe_for_ms
         or job.tags
-        or is_extended
     ):
         return Job(*plain)
     return ExtendedJob(
@@ -281,6 +285,7 @@ def _keyed_job_from_wire(job: Any, is_extended: bool = False) -> Job:
         job.expires_at_ms,
         job.send_id or "",
         job.tags or (),
+        *(more or ()),
     )
 
 

@@ -111,7 +111,7 @@ GROUPS = [
     ),
     *step("ready_jobs", "counts[priority] += count", "pass", groups.test_jobs_in_line_are_counted_and_shown_as_pending),
     lua(
-        "enqueue_extended",
+        "enqueue_grouped",
         "math.max(time, tonumber(turn or 0))",
         "tonumber(turn or 0)",
         groups.test_a_group_that_was_away_gets_no_credit,
@@ -215,7 +215,7 @@ GROUPS = [
     lua("claim", "if lines and not is_clearing and", "if lines and", OUT_OF_LINE),
     lua("claim", "if is_clearing and in_line and #ids == 0 then", "if false then", OUT_OF_LINE),
     lua(
-        "enqueue_extended",
+        "enqueue_grouped",
         "if sub(entry, -2, -2) == 'c' then",
         "if false then",
         COME,

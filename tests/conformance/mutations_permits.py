@@ -10,6 +10,7 @@ LIMIT = permits.test_a_group_has_no_more_permits_than_its_limit
 AGAIN = permits.test_a_job_that_is_claimed_again_has_one_permit
 REFUSED = permits.test_a_job_that_gets_no_permit_keeps_the_one_that_it_has
 OTHER_CLAIM = permits.test_the_permit_of_another_claim_stays
+WHICHEVER = permits.test_a_permit_goes_whichever_claim_it_has
 NO_TOKEN = permits.test_what_the_maximum_forbids_costs_no_token
 IN_TURN = permits.test_shards_that_wait_are_told_in_turn
 CHECKED = permits.test_permits_are_checked_when_their_time_comes
@@ -27,8 +28,12 @@ PERMITS = [
     *step("group_permits", "known.get(holder) == group", "False", AGAIN),
     *step("group_permits", "_holders(request.keys[:granted]) if", "_holders(request.keys) if", REFUSED),
     *step(
-        "group_permits", "if claim_descriptor == by_holder[bytes(holder)].claim_descriptor:", "if True:", OTHER_CLAIM
+        "group_permits",
+        'if by_holder[bytes(holder)].claim_descriptor in ("", claim_descriptor):',
+        "if True:",
+        OTHER_CLAIM,
     ),
+    *step("group_permits", 'in ("", claim_descriptor):', "in (claim_descriptor,):", WHICHEVER),
     *step("group_permits", "take(state.bucket, wanted,", "take(state.bucket, len(request.keys),", NO_TOKEN),
     *step("group_permits", "state.waiting[permits:] + state.waiting[:permits]", "state.waiting", IN_TURN),
     *sql("put_permits_off", "SET check_at_ms = $", "SET check_at_ms = check_at_ms + 0 * $", CHECKED),
@@ -42,8 +47,11 @@ PERMITS = [
     *lock("lock_permits", " FOR UPDATE", permits.test_however_many_ask_at_once_a_group_has_no_more_permits),
     lua("take_permits", "concurrency - count_of(base, group)", "concurrency", LIMIT),
     lua("take_permits", "known[place + i] ~= group", "true", AGAIN),
-    lua("take_permits", "for i = 1, granted do some", "for i = 1, count - place do some", REFUSED),
-    lua("end_permits", "if claim == ARGV[2 * i + 1] then", "if claim then", OTHER_CLAIM),
+    lua(
+        "take_permits", "for i = place + 1, place + granted do\n    if", "for i = place + 1, count do\n    if", REFUSED
+    ),
+    lua("end_permits", "claim == named or named == ''", "true", OTHER_CLAIM),
+    lua("end_permits", " or named == ''", "", WHICHEVER),
     lua("take_permits", "shards = granted, beside", "shards = wanted, beside", NO_TOKEN),
     lua("end_permits", "for _ = 1, math.min(count, #shards) do", "for _ = 1, 0 do", IN_TURN),
     lua("due_permits", "later[2 * i] = ARGV[4],", "later[2 * i] = ARGV[2],", CHECKED),

@@ -86,6 +86,12 @@ async def test_the_permit_of_another_claim_stays(subject: Subject) -> None:
     assert await counts(subject, "a") == {}
 
 
+async def test_a_permit_goes_whichever_claim_it_has(subject: Subject) -> None:
+    await take(subject, PermitRequest("a", keys(1, 2, claim="worker:2"), 2))
+    await subject.shard.end_permits(subject.queue, [PermitKey("s1", 1, 1, "")])
+    assert await counts(subject, "a") == {"a": 1}
+
+
 async def test_a_job_that_is_claimed_again_has_one_permit(subject: Subject) -> None:
     await take(subject, PermitRequest("a", keys(1), 1))
     assert await take(subject, PermitRequest("a", keys(1, claim="worker:2"), 1)) == [PermitAnswer(1)]

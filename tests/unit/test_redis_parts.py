@@ -149,7 +149,7 @@ def test_dequeued_jobs_are_each_told_with_what_is_their_own() -> None:
     values = [HEAD.pack(*head) + b"okay"[: head[3]] + b"body" for head in heads]
     changed = [b"", b"", CHANGED.pack(9, 1, 3, 0), b"", b"", b""]
     packed = b"".join(map(ID.pack, ids))
-    jobs = dequeued([packed, b"5,5,6,6,6,5", values, changed], "mail", "1", "claim", 99)
+    jobs = dequeued([packed, b"5,5,6,6,6,5", values, changed, ()], "mail", "1", "claim", 99)
     assert [(job.descriptor, job.run_after_ms, job.attempts_remaining) for job in jobs] == [
         (f"mail:s1:p{head[2]}:{each}", run_after_ms, remaining)
         for each, head, run_after_ms, remaining in zip(ids, heads, (5, 5, 6, 6, 6, 5), (5, 5, 1, 5, 4, 5), strict=True)

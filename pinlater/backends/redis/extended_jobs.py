@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from struct import Struct
+from struct import Struct, pack
 from typing import Any
 
 from pinlater.backends.base import EndRules, JobKey, PerQueue
@@ -35,8 +35,8 @@ from pinlater.backends.redis.key_records import (
     TAGGED,
     successor_of,
 )
-from pinlater.backends.redis.pubsub import PubSub
-from pinlater.backends.redis.records import HEAD, ID, TIERED, Args, first_of_chain, named
+from pinlater.backends.redis.pubsub import PubSub, announcement
+from pinlater.backends.redis.records import HEAD, ID, TIERED, Args, first_of_chain, listed_values, named
 from pinlater.backends.redis.scripts import ScriptCaller, lowest_id
 from pinlater.backends.redis.trail_records import with_log
 from pinlater.errors import HomesChanged
@@ -74,14 +74,20 @@ class ExtendedCommands(PubSub):
     ) -> list[Offered]:
         is_deferred = self.defers(queue, [offer.job for offer in offers], now_ms)
         publisher = b"" if is_deferred else self._store.publisher_id
-        args: Args = [queue, now_ms, lowest_id(now_ms), publisher, homes_version, len(offers)]
-        special: list[Offer] = []
-        for offer in offers:
-            args += _offer_args(offer, now_ms, special)
-        if not special:
-            args += _all_new_args(offers, now_ms)
+        args: Args = [queue, now_ms, lowest_id(now_ms)]
+        grouped = None if homes_version else _grouped_args(offers, now_ms)
+        if grouped is not None:
+            script, jobs = "enqueue_grouped", [offer.job for offer in offers]
+            args += (announcement(publisher, jobs, now_ms) if publisher else b"", *grouped)
+        else:
+            script, special = "enqueue_extended", list[Offer]()
+            args += (publisher, homes_version, len(offers))
+            for offer in offers:
+                args += _offer_args(offer, now_ms, special)
+            if not special:
+                args += _all_new_args(offers, now_ms)
         try:
-            answer = await self._store.call_queue("enqueue_extended", queue, args)
+            answer = await self._store.call_queue(script, queue, args)
         except BaseException:
             if is_deferred:  # they may be stored
                 self.publish(queue, len(offers))
@@ -293,6 +299,40 @@ def _all_new(queue: str, shard: str, offers: Sequence[Offer], first: int, now_ms
     ready_at_ms = now_ms if job.run_after_ms is None else job.run_after_ms
     prefix = descriptor_prefix(queue, shard, job.priority)
     return [Offered(_STORED, f"{prefix}{job_id}", ready_at_ms) for job_id in range(first, first + len(offers))]
+
+
+def _grouped_args(offers: Sequence[Offer], now_ms: int) -> Args | None:
+    """What enqueue_grouped.lua takes, where the jobs have a group and nothing else that few jobs have, and one priority
+    and time; else None.
+    """
+    if not offers:
+        return None
+    priority, numbers, which = offers[0].job.priority, dict[str, int](), list[int]()
+    for offer in offers:
+        job = offer.job
+        if (
+            not job.group
+            or job.priority != priority
+            or job.dedupe_key
+            or job.serialize_key
+            or job.send_id
+            or job.tags
+            or job.claim_timeout_ms is not None
+            or job.expires_at_ms is not None
+            or job.dedupe_for_ms
+            or offer.only_if_known
+            or offer.schedule
+        ):
+            return None
+        which.append(numbers.setdefault(job.group, len(numbers)))
+    (_, _, run_after), values = listed_values([offer.job for offer in offers], priority, now_ms)
+    if run_after == b"":
+        return None
+    references = [type(offer.job.body) for offer in offers].count(BodyReference)
+    extra = EXTRA.pack(0, 0, 0, 0, priority, GROUPED, 0, 0, 0, 0) + _KEY_LENGTHS[0] + b"i"
+    names = [group.encode() for group in numbers]
+    about = [text for name in names for text in (name, extra + bytes([len(name)]) + name)]
+    return [priority, run_after, references, len(names), *about, pack(f">{len(which)}H", *which), *values]
 
 
 def _all_new_args(offers: Sequence[Offer], now_ms: int) -> Args:

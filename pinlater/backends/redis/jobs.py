@@ -119,8 +119,8 @@ class JobCommands(PubSub):
     async def claim(
         self, queue: str, requests: Sequence[ClaimRequest], now_ms: int, *, enforce_quota: bool = False
     ) -> list[list[DequeuedJob]]:
-        bounds = bounds_of(enforce_quota, requests)
-        answer = await self._store.call_queue("claim", queue, (queue, now_ms, bounds, *claim_args(requests, now_ms)))
+        args = (queue, now_ms, *claim_args(requests, now_ms, enforce_quota))
+        answer = await self._store.call_queue("claim", queue, args)
         return self._claimed(queue, requests, now_ms, answer)
 
     async def ack_and_claim(
@@ -133,8 +133,8 @@ class JobCommands(PubSub):
         *,
         enforce_quota: bool = False,
     ) -> tuple[list[AckOutcome], list[list[DequeuedJob]]]:
-        bounds = bounds_of(enforce_quota, requests)
-        args = (queue, now_ms, bounds, *_ack_args(acks, rules), *claim_args(requests, now_ms))
+        bounds, *claims = claim_args(requests, now_ms, enforce_quota)
+        args = (queue, now_ms, bounds, *_ack_args(acks, rules), *claims)
         codes, answer = await self._store.call_queue("ack_and_claim", queue, args)
         return _ack_outcomes(codes), self._claimed(queue, requests, now_ms, answer)
 
@@ -151,7 +151,7 @@ class JobCommands(PubSub):
     async def claim_listed(
         self, queue: str, jobs: Sequence[JobKey], request: ClaimRequest, now_ms: int, *, enforce_quota: bool = False
     ) -> list[ClaimAnswer]:
-        bounds = bounds_of(enforce_quota, (request,))
+        bounds = bounds_of((request,), enforce_quota)
         args: Args = [queue, now_ms, bounds, now_ms + request.spare_ms, request.claim_timeout_ms]
         args += (int(request.is_default_timeout), request.claim_descriptor, min(request.max_bytes, SLICE_BYTES))
         answers: list[ClaimAnswer] = []

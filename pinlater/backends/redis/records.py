@@ -257,7 +257,7 @@ def enqueue_args(jobs: Sequence[Job], now_ms: int) -> tuple[Args, list[int]]:
         priorities = [job.priority for job in jobs]
         if priorities.count(priority) != len(jobs):
             return _args_of_priorities(jobs, priorities, now_ms)
-    about, lists = _listed(jobs, priority, now_ms)
+    about, lists = listed_values(jobs, priority, now_ms)
     return [1, *about, *lists, *_references(jobs)], [priority]
 
 
@@ -274,14 +274,14 @@ def _args_of_priorities(jobs: Sequence[Job], priorities: list[int], now_ms: int)
     heads: Args = [len(places)]
     tails: Args = []
     for priority, own in places.items():
-        about, lists = _listed([jobs[place] for place in own], priority, now_ms)
+        about, lists = listed_values([jobs[place] for place in own], priority, now_ms)
         heads += about
         tails += lists
         tails += own
     return heads + tails + _references(jobs), priorities
 
 
-def _listed(jobs: Sequence[Job], priority: int, now_ms: int) -> tuple[Args, Args]:
+def listed_values(jobs: Sequence[Job], priority: int, now_ms: int) -> tuple[Args, Args]:
     """What is said of all jobs of a priority; what BASE:jobs gets of each, and their run_afters where they differ."""
     heads: dict[int, bytes] = {}
     lists: Args = []
@@ -321,11 +321,16 @@ def descriptors(queue: str, shard: str, priorities: list[int], first: int, count
     return [prefixes[priority] + str(each) for priority, each in zip(priorities, range(first, end), strict=True)]
 
 
-def claim_args(requests: Sequence[ClaimRequest], now_ms: int) -> Args:
-    """One per request (see _claim.lua): each argument costs the driver some 1,500 instructions."""
-    args: Args = []
+def claim_args(requests: Sequence[ClaimRequest], now_ms: int, enforce_quota: bool) -> Args:
+    """Its bounds, and then one per request (see _claim.lua): each argument costs the driver some 1,500 instructions."""
+    args: Args = [int(enforce_quota)]
     for request in requests:
-        levels = level_bytes(request.priorities)
+        if request.most_of_group or request.spread:
+            args[0] = bounds_of(requests, enforce_quota)
+        try:
+            levels = bytes(request.priorities)  # type: ignore[arg-type]  # as nearly always: a call less for each claim
+        except TypeError:
+            levels = level_bytes(request.priorities)
         from_ms = now_ms + request.spare_ms
         times = (from_ms, request.claim_timeout_ms, request.is_default_timeout)
         about = _REQUEST.pack(request.limit, request.prefetch, request.max_bytes, *times, len(levels))
@@ -333,13 +338,10 @@ def claim_args(requests: Sequence[ClaimRequest], now_ms: int) -> Args:
     return args
 
 
-def bounds_of(enforce_quota: bool, requests: Sequence[ClaimRequest]) -> Arg:
-    """Whether a claim goes by the queue's quota, and `most_of_group` and `spread` where they count (see _claim.lua)."""
-    for request in requests:  # in nearly all calls one, without groups
-        if request.most_of_group or request.spread:
-            most, spread = highest_limit(requests) or "", requests[0].spread
-            return f"{enforce_quota:d}:{most}:{json.dumps(spread, ensure_ascii=False) if spread else ''}"
-    return int(enforce_quota)
+def bounds_of(requests: Sequence[ClaimRequest], enforce_quota: bool) -> Arg:
+    """Whether a claim goes by the queue's quota; `most_of_group` and `spread` (see _claim.lua)."""
+    most, spread = highest_limit(requests) or "", requests[0].spread
+    return f"{enforce_quota:d}:{most}:{json.dumps(spread, ensure_ascii=False) if spread else ''}"
 
 
 def level_args(levels: Sequence[Level]) -> Args:
@@ -366,9 +368,9 @@ def dequeued(
     """
     if not answer:
         return []
-    packed_ids, scores, values, changes, *more = answer
+    packed_ids, scores, values, changes, own_expiries, *groups = answer
     ids: Iterable[int] = _ids(len(values)).unpack(packed_ids)
-    new: type[DequeuedJob] = GroupedJob if len(more) > 1 else DequeuedJob
+    new: type[DequeuedJob] = GroupedJob if groups else DequeuedJob
     jobs: list[DequeuedJob] = []
     append, head_bytes = jobs.append, HEAD.size
     head = score = None
@@ -409,12 +411,12 @@ def dequeued(
         )
         if is_reference:
             jobs[-1].body = BodyReference(jobs[-1].body)
-    if more and more[0]:
-        own = iter(more[0])
+    if own_expiries:
+        own = iter(own_expiries)
         for place, own_expires_at_ms in zip(own, own, strict=True):
             jobs[place].claim_expires_at_ms = int(own_expires_at_ms)
-    if len(more) > 1:
-        give_groups(jobs, map(bytes.decode, more[1]))
+    if groups:
+        give_groups(jobs, map(bytes.decode, groups[0]))
     return jobs
 
 

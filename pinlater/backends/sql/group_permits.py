@@ -118,7 +118,7 @@ def end_permits(session: Session, queue: str, keys: Sequence[PermitKey]) -> dict
     by_holder = {key.holder.encode(): key for key in keys}
     ended: dict[bytes, list[bytes]] = {}
     for holder, group, _, claim_descriptor in session.rows_in("permits", (queue_id,), by_holder):
-        if claim_descriptor == by_holder[bytes(holder)].claim_descriptor:
+        if by_holder[bytes(holder)].claim_descriptor in ("", claim_descriptor):
             ended.setdefault(bytes(group), []).append(bytes(holder))
     session.run_in("remove_permits", (queue_id,), [each for holders in ended.values() for each in holders])
     freed: dict[str, FreedPermits] = {}

@@ -25,7 +25,7 @@ from pinlater.service.longpoll.poller_state import Outlook, PollerState
 from pinlater.service.longpoll.shared_waiter import SetAside, SharedWaiter
 from pinlater.service.longpoll.subscriptions import Subscriptions
 from pinlater.service.longpoll.wait_queue import Ticket, Waiter, fresh
-from pinlater.service.queue_limits import Throttle, counts_jobs, is_limited
+from pinlater.service.queue_limits import Throttle
 from pinlater.service.requeuer import Requeuer
 from pinlater.service.service_context import ServiceContext
 from pinlater.shared_pool import SharedPool
@@ -43,7 +43,7 @@ class LongPolls:
         context.events.claims_at_once = self.claims_at_once
         context.limits.groups.on_ready = self.jobs_ready
         self._settings = context.settings
-        self._limits = context.limits
+        self._limits, self._queues = context.limits, context.queues
         self.subscriptions = Subscriptions(context.router.members, self)
         self.requeuer = Requeuer(context)
         self._pollers: dict[str, QueuePoller] = {}
@@ -127,7 +127,7 @@ class LongPolls:
         poller = self._pollers.get(queue)
         if poller is None or not poller.is_at_rest:
             return enqueue
-        if not jobs or not self._keeps_order or is_limited(settings):
+        if not jobs or not self._keeps_order or settings.is_limited:
             return enqueue
         shard_id = shard_id or self._context.router.sole_shard() or ""
         if jobs == 1 and not shard_id:
@@ -158,8 +158,7 @@ class LongPolls:
 
     def capacity_freed(self, queue: str) -> None:
         """Fewer jobs are in progress than before."""
-        settings = self._limits.of(queue)
-        if settings is None or not counts_jobs(settings):
+        if not self._queues.settings(queue).counts_jobs:
             return
         self._wakeups += 1
         poller = self._pollers.get(queue)

@@ -24,7 +24,6 @@ from pinlater.service.longpoll.poller_context import PollerContext
 from pinlater.service.longpoll.poller_state import Outlook, PollerState
 from pinlater.service.longpoll.shared_waiter import SharedWaiter
 from pinlater.service.longpoll.wait_queue import Waiter, WaitQueue, fresh
-from pinlater.service.queue_limits import counts_jobs
 
 _log = structlog.get_logger("pinlater.service")
 
@@ -492,7 +491,7 @@ class QueuePoller:
         known.forget_shards()
         wanted = min(_READY_LIMIT, sum([waiter.request.limit for waiter in waiters.waiters()]))
         ready = wanted
-        if counts_jobs(settings):
+        if settings.counts_jobs:
             ready = await context.router.count_ready(self.queue, waiters.priorities, wanted, context.clock.now_ms())
         known.pause_ms = self._slower_ms()
         batch += waiters.first_for(ready)
@@ -502,7 +501,7 @@ class QueuePoller:
             requests.append(waiter.claim_for(self.queue) if waiter.is_shared else waiter.request)
         claimed = await context.limits.claim(self.queue, settings, ready, requests)
         known.throttle_by(claimed.throttle, context.settings.poll_min_ms)
-        known.is_exhausted = not counts_jobs(settings) and sum(map(len, claimed.jobs)) < wanted
+        known.is_exhausted = not settings.counts_jobs and sum(map(len, claimed.jobs)) < wanted
         if claimed.throttle is not None:
             self._count_throttled(claimed.throttle.reason, batch, claimed.jobs)
         return claimed.jobs

@@ -244,7 +244,9 @@ class KeyRouter:
         (`job_descriptors`).
         """
         self.homes.check()
-        wanted = [_extended(job) for job in jobs]
+        wanted = [job if type(job) is ExtendedJob else _extended(job) for job in jobs]
+        if not schedule and not any(job.dedupe_key or job.serialize_key or job.send_id for job in wanted):
+            return await self._offer_anywhere(queue, [Offer(job, 0, by=by) for job in wanted], now_ms)
         placed: list[_Placing] = []
         table = self.homes.table or await self.homes.begin()
         if table.is_settled and not leaving and not schedule:

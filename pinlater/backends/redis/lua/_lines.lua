@@ -127,16 +127,16 @@ local function lines_of(base, most, spread)
 
   -- Due jobs come into line. A group that has none there has its next turn now, or later where it is ahead.
   function L.enter(priority, groups, run_afters, ids)
-    local members, states, new = {}, {}, {}
+    local members, states, new, waiting, fronts, time = {}, {}, {}, {}, {}, nil
     for i, id in ipairs(ids) do
-      members[2 * i - 1], members[2 * i] = 0, member(groups[i], run_afters[i], id)
-      states[2 * i - 1], states[2 * i] = run_afters[i], id
-      new[groups[i]] = true
+      local a, b, group, run_after = 2 * i - 1, 2 * i, groups[i], run_afters[i]
+      if run_after ~= time then time, fronts = run_after, {} end  -- that of most jobs is the same
+      local front = fronts[group] or member(group, run_after, '')
+      fronts[group], members[a], members[b], states[a], states[b] = front, 0, front .. id, run_after, id
+      if not new[group] then new[group], waiting[#waiting + 1] = true, group end
     end
-    write('ZADD', base .. ':s:8:' .. priority, states)
-    write('ZADD', base .. ':lines:' .. priority, members)
-    local waiting = {}
-    for group in pairs(new) do waiting[#waiting + 1] = group end
+    add(base .. ':s:8:' .. priority, states)
+    add(base .. ':lines:' .. priority, members)
     wait(priority, waiting)
   end
 
@@ -233,7 +233,7 @@ local function lines_of(base, most, spread)
 
   -- Up to `page` jobs of a priority by the turns of their groups: ids, run_afters, and what `serve` has to know.
   function L.first(priority, page, now, looks)
-    local waiting, ids, run_afters, picked, turns = next_groups(priority, page, now, looks), {}, {}, {}, {}
+    local waiting, ids, run_afters, picked, turns, times = next_groups(priority, page, now, looks), {}, {}, {}, {}, {}
     local chunk = math.ceil(page / math.max(1, #waiting))
     while #ids < page and #waiting > 0 do
       local one = table.remove(waiting, 1)
@@ -245,7 +245,9 @@ local function lines_of(base, most, spread)
       if one.taken < #one.members and one.taken < one.room.left then
         one.taken = one.taken + 1
         local n, each = #ids + 1, one.members[one.taken]
-        ids[n], run_afters[n] = sub(each, -8), string.format('%.0f', (unpack_record('>I8', each, #each - 15)))
+        local time = sub(each, -16, -9)
+        times[time] = times[time] or string.format('%.0f', (unpack_record('>I8', time)))
+        ids[n], run_afters[n] = sub(each, -8), times[time]
         picked[n], turns[n] = one, one.turn
         one.turn = one.turn + one.stride
         local at = #waiting
@@ -260,7 +262,7 @@ local function lines_of(base, most, spread)
 
   -- The first `count` jobs that `first` gave were handed out: their groups have had so many turns, and have less room.
   function L.serve(priority, ids, picked, turns, count)
-    local gone, members, served, next_turns = {}, {}, {}, {}
+    local gone, served, next_turns = {}, {}, {}
     for i = 1, count do
       local one = picked[i]
       gone[i] = ids[i]
@@ -269,10 +271,11 @@ local function lines_of(base, most, spread)
         served[#served + 1] = one
       end
       one.served, one.next = one.served + 1, one.next + one.stride
-      members[i] = one.members[one.served]
     end
     write('ZREM', base .. ':s:8:' .. priority, gone)
-    write('ZREM', base .. ':lines:' .. priority, members)
+    for _, one in ipairs(served) do
+      call('ZREMRANGEBYLEX', base .. ':lines:' .. priority, '[' .. one.members[1], '[' .. one.members[one.served])
+    end
     for _, one in ipairs(served) do
       local room, has_more = one.room, one.served < #one.members or (not one.at_end and L.has_jobs(priority, one.group))
       room.left = room.left - one.served

@@ -10,16 +10,17 @@ local function group_and_claim(record)
   return sub(record, $PERMIT_BYTES + 1, last), sub(record, last + 1)
 end
 
--- The permits of these jobs go. How many of each group went.
-local function take_back(base, holders)
-  local counts, records = {}, read('HMGET', base .. ':permits', holders)
+-- These permits go, by their jobs and groups; a job may come twice. How many of each group went.
+local function take_back(base, holders, groups)
+  local counts, gone, is_gone = {}, {}, {}
   for i, holder in ipairs(holders) do
-    if redis.call('HDEL', base .. ':permits', holder) == 1 then
-      local group = group_and_claim(records[i])
-      counts[group] = (counts[group] or 0) + 1
+    if not is_gone[holder] then
+      is_gone[holder], gone[#gone + 1] = true, holder
+      counts[groups[i]] = (counts[groups[i]] or 0) + 1
     end
   end
-  write('ZREM', base .. ':permits:checks', holders)
+  write('HDEL', base .. ':permits', gone)
+  write('ZREM', base .. ':permits:checks', gone)
   local key = base .. ':permits:counts'
   for group, count in pairs(counts) do
     if redis.call('HINCRBY', key, group, -count) <= 0 then redis.call('HDEL', key, group) end

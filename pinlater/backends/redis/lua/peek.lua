@@ -2,7 +2,7 @@
 -- KEYS     1 ROOT   2 BASE
 -- ARGV     1 queue   2 now   3 limit   4 max_bytes   5.. priorities, or the levels of a queue whose jobs age
 --          (_aging.lua)
--- RETURNS  {ids, run_afters with commas between, values, changed or ''}; nil: no such queue
+-- RETURNS  {ids, run_afters with commas between, values, changed or '', {}}; nil: no such queue
 -- BOUND    limit and max_bytes; one page of values at a time
 --#include many
 --#include layout
@@ -54,4 +54,4 @@ for p = 5, #ARGV do
     if at_end then break end
   end
 end
-return {table.concat(ids_out), table.concat(scores_out, ','), values_out, changed_out}
+return {table.concat(ids_out), table.concat(scores_out, ','), values_out, changed_out, {}}

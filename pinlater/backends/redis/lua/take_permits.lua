@@ -10,8 +10,9 @@
 --#include permits
 local base, call, now, count = KEYS[2], redis.call, tonumber(ARGV[2]), tonumber(ARGV[4])
 if call('HEXISTS', KEYS[1] .. ':queues', ARGV[1]) == 0 then return false end
-local holders, known, checks, answer, place = {}, {}, {}, {}, 0
+local holders, known, permits, checks, answer, place = {}, {}, {}, {}, {}, 0
 for i = 1, count do holders[i] = ARGV[4 + i] end
+call('HDEL', base .. ':permits', '')  -- what is written later is not refused then
 for i, record in ipairs(read('HMGET', base .. ':permits', holders)) do known[i] = record and group_and_claim(record) end
 
 -- How many of the `wanted` claims from this place on can have permits, where so many are free beside those that they have.
@@ -27,13 +28,16 @@ end
 
 -- The permits that these claims have are replaced.
 local function hand_out(group, granted, is_counted)
-  local some = {}
-  for i = 1, granted do some[i] = holders[place + i] end
-  take_back(base, some)
+  local had, groups = {}, {}
+  for i = place + 1, place + granted do
+    if known[i] then had[#had + 1], groups[#groups + 1] = holders[i], known[i] end
+  end
+  take_back(base, had, groups)
   if not is_counted or granted == 0 then return end
   for i = place + 1, place + granted do
-    call('HSET', base .. ':permits', holders[i], ARGV[4 + count + i])
-    checks[#checks + 1], checks[#checks + 2] = ARGV[3], holders[i]
+    local n = #checks
+    permits[n + 1], permits[n + 2] = holders[i], ARGV[4 + count + i]
+    checks[n + 1], checks[n + 2] = ARGV[3], holders[i]
   end
   call('HINCRBY', base .. ':permits:counts', group, granted)
 end
@@ -54,5 +58,6 @@ for at = 5 + 2 * count, #ARGV, 5 do
   place = place + wanted
   answer[#answer + 1], answer[#answer + 2] = granted, retry_after
 end
+write('HSET', base .. ':permits', permits)
 write('ZADD', base .. ':permits:checks', checks)
 return answer
