@@ -13,6 +13,7 @@ from pinlater.errors import QueueNotFound
 from pinlater.model import AckOutcome, DequeueRequest
 from pinlater.model.flow_words import FlowState, ItemState, NewFlow, NewItem, Stage
 from tests.faults.test_kills import STUCK_AFTER_S
+from tests.powercuts.jobs_under_cuts import CUTS_A_HISTORY
 from tests.powercuts.machine import Cut, Machine
 
 QUEUE = "work"
@@ -41,14 +42,18 @@ class FlowsUnderCuts:
         self._random = random.Random(seed)
         self._ledger = Ledger()
         self._is_going = False
+        self._answers_before = 0
         self.cuts: list[Cut] = []
 
     async def survives(self, cuts: int) -> None:
-        for _ in range(cuts):
+        for number in range(1, cuts + 1):
             await self.is_cut()
-        await self._all_end()
+            if number % CUTS_A_HISTORY == 0 or number == cuts:
+                await self._all_end()
+                self._answers_before += self._ledger.answers
+                self._ledger = Ledger()
         held = sum(cut.held["pages"] for cut in self.cuts)
-        print(f"{cuts} cuts, {self._ledger.answers} answers; {held} pages held back")
+        print(f"{cuts} cuts, {self._answers_before} answers; {held} pages held back")
 
     async def serves(self) -> None:
         """Waits until it answers."""
