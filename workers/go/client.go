@@ -28,9 +28,12 @@ const (
 
 // Config is where the servers are, and who calls.
 type Config struct {
-	// Servers are HOST, HOST:PORT, [IPV6]:PORT, or dns:NAME:PORT for all addresses of a name. The port is 9010 if it is
-	// left out. Nil: what PINLATER_SERVER names (with commas), else 127.0.0.1.
+	// Servers are HOST, HOST:PORT, [IPV6]:PORT, or dns:NAME:PORT for all addresses of a name, each as a server of its own:
+	// the name is looked up again after 15 s, or after 1 s where a server failed. The port is 9010 if it is left out.
+	// Nil: what PINLATER_SERVER names (with commas), else 127.0.0.1.
 	Servers []string
+	// LookupHost gives the addresses of such a name: that of net.DefaultResolver where it is nil.
+	LookupHost func(ctx context.Context, host string) ([]string, error)
 	// CAFile: TLS with servers whose certificates this authority signed. CertFile and KeyFile: the caller's own. Without
 	// CAFile: what PINLATER_TLS_CA, PINLATER_TLS_CERT and PINLATER_TLS_KEY name.
 	CAFile, CertFile, KeyFile string
@@ -65,9 +68,9 @@ func NewClient(config Config) (*Client, error) {
 	config.Servers = append([]string(nil), config.Servers...)
 	for i, server := range config.Servers {
 		server = strings.TrimSpace(server)
-		if _, _, err := net.SplitHostPort(strings.TrimPrefix(server, "dns:")); err != nil {
+		if _, _, err := net.SplitHostPort(strings.TrimPrefix(server, dnsPrefix)); err != nil {
 			server = strings.TrimSuffix(server, ":") + ":" + defaultPort
-			if _, _, err := net.SplitHostPort(strings.TrimPrefix(server, "dns:")); err != nil {
+			if _, _, err := net.SplitHostPort(strings.TrimPrefix(server, dnsPrefix)); err != nil {
 				return nil, fmt.Errorf("pinlater: the server %q: %w", config.Servers[i], err)
 			}
 		}
@@ -86,6 +89,9 @@ func NewClient(config Config) (*Client, error) {
 	}
 	if config.Timeout == 0 {
 		config.Timeout = defaultTimeout
+	}
+	if config.LookupHost == nil {
+		config.LookupHost = net.DefaultResolver.LookupHost
 	}
 	c := &Client{config: config, token: config.Token}
 	if config.CAFile != "" {

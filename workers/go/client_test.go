@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -183,6 +184,85 @@ func TestAHungServerIsLeftForAnother(t *testing.T) {
 	for range [3]int{} { // one of them begins with the half open one
 		enqueue(t, client, queue, pinlater.JobSpec{Name: "a"})
 	}
+}
+
+// names says what addresses a name has.
+type names struct {
+	mu    sync.Mutex
+	found []string
+}
+
+func (n *names) lookup(_ context.Context, host string) ([]string, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.found == nil {
+		return nil, errors.New("no such host: " + host)
+	}
+	return n.found, nil
+}
+
+func (n *names) set(found ...string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.found = found
+}
+
+// named is a client that knows the shared server by a name alone.
+func named(t *testing.T, of *names) *pinlater.Client {
+	t.Helper()
+	server := "dns:queue.internal:" + sharedPort(t)
+	return shared.server.client(t, pinlater.Config{Servers: []string{server}, LookupHost: of.lookup})
+}
+
+func sharedPort(t *testing.T) string {
+	t.Helper()
+	_, port, err := net.SplitHostPort(shared.server.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return port
+}
+
+func TestADeadAddressOfANameIsPassedOver(t *testing.T) {
+	client, queue := prepare(t)
+	for range [3]int{} { // another address may be the first
+		through := named(t, &names{found: []string{"127.0.0.2", "127.0.0.1", "127.0.0.3"}})
+		worker := holding(t, through, options(queue))
+		close(worker.let)
+		ranOnce(t, client, enqueue(t, through, queue, pinlater.JobSpec{Name: "held"}))
+		worker.Stop()
+	}
+}
+
+func TestAnAddressOfANameThatHangsIsPassedOver(t *testing.T) {
+	_, queue := prepare(t)
+	newProxyAt(t, "127.0.0.2:"+sharedPort(t), shared.server.address).isLost.Store(true)
+	for range [3]int{} { // one of them begins with the one that hangs
+		enqueue(t, named(t, &names{found: []string{"127.0.0.2", "127.0.0.1"}}), queue, pinlater.JobSpec{Name: "a"})
+	}
+}
+
+func TestANameIsLookedUpAgain(t *testing.T) {
+	client, queue := prepare(t)
+	of := &names{}
+	through := named(t, of)
+	short, cancel := context.WithTimeout(background(t), 300*time.Millisecond)
+	defer cancel()
+	_, err := through.Enqueue(short, queue, pinlater.JobSpec{Name: "held"})
+	if !errors.Is(err, pinlater.ErrUnreachable) || !strings.Contains(err.Error(), "no such host: queue.internal") {
+		t.Fatal(err)
+	}
+	of.set("127.0.0.2") // nobody is there
+	time.AfterFunc(300*time.Millisecond, func() { of.set("127.0.0.1") })
+	job := enqueue(t, through, queue, pinlater.JobSpec{Name: "held"})
+	worker := holding(t, through, options(queue))
+	receive(t, worker.begun)
+	other := newProxyAt(t, "127.0.0.2:"+sharedPort(t), shared.server.address)
+	of.set("127.0.0.2")
+	until(t, "the worker moves to the address that the name has now", func() bool { return other.connections() >= 2 })
+	time.Sleep(3 * time.Second) // longer than a server's grace for claims that were bound to what has closed
+	close(worker.let)
+	ranOnce(t, client, job)
 }
 
 func TestTheConfigurationIsChecked(t *testing.T) {

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"strings"
 	"sync"
 	"time"
 
@@ -55,25 +54,16 @@ type connection struct {
 func connect(ctx context.Context, to *server, config *tls.Config, onBreak func()) (*connection, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
-	address := to.address
-	if rest := strings.TrimPrefix(address, "dns:"); rest != address { // any address of the name
-		host, port, err := net.SplitHostPort(rest)
-		if err != nil {
-			return nil, err
-		}
-		found, err := net.DefaultResolver.LookupHost(ctx, host)
-		if err != nil {
-			return nil, err
-		}
-		address = net.JoinHostPort(found[int(randomFloat()*float64(len(found)))], port)
+	if to.unknown != nil {
+		return nil, to.unknown
 	}
-	raw, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+	raw, err := (&net.Dialer{}).DialContext(ctx, "tcp", to.address)
 	if err != nil {
 		return nil, err
 	}
 	if config != nil {
 		config = config.Clone()
-		config.ServerName, _, _ = net.SplitHostPort(strings.TrimPrefix(to.address, "dns:"))
+		config.ServerName = to.name
 		secure := tls.Client(raw, config)
 		if err := secure.HandshakeContext(ctx); err != nil {
 			raw.Close()

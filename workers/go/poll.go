@@ -197,7 +197,7 @@ func (w *Worker) pollFailed(ctx context.Context, err error, failures int) {
 			hold = refused.RetryAfter
 		}
 	}
-	if errors.Is(err, ErrUnreachable) && failures < len(w.polls.all) {
+	if errors.Is(err, ErrUnreachable) && failures < w.polls.count() {
 		hold = 0 // the next server at once
 	}
 	w.logOnce("servers", fmt.Sprintf("no jobs come, and the worker keeps trying: %v", err))

@@ -256,8 +256,10 @@ type proxy struct {
 	open    []net.Conn
 }
 
-func newProxy(t testing.TB, target string) *proxy {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+func newProxy(t testing.TB, target string) *proxy { return newProxyAt(t, "127.0.0.1:0", target) }
+
+func newProxyAt(t testing.TB, address, target string) *proxy {
+	listener, err := net.Listen("tcp", address)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -299,6 +301,13 @@ func (p *proxy) pass(from, to net.Conn) {
 			return
 		}
 	}
+}
+
+// connections is how many it has had since they were last broken.
+func (p *proxy) connections() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.open) / 2
 }
 
 func (p *proxy) breakAll() {

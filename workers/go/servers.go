@@ -5,6 +5,8 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
+	"strings"
 	"sync"
 	"time"
 
@@ -23,13 +25,31 @@ const (
 	maxIdle        = 20 * time.Second
 	// About how long calls stay with one of several servers.
 	stay = time.Minute
+	// A name is looked up again after so long, or so soon where a server failed.
+	lookUpEvery, lookUpSoon = 15 * time.Second, time.Second
+	lookUpTimeout           = 5 * time.Second
+	// dnsPrefix stands before a name that is all its addresses.
+	dnsPrefix = "dns:"
 )
 
 // server is one of the addresses, and how it fares.
 type server struct {
-	address  string
+	// address is HOST:PORT, or dns:NAME:PORT of a name without a known address; unknown says why.
+	address string
+	unknown error
+	// name is what its certificate is for.
+	name     string
 	failures int
 	outUntil time.Time
+	isGone   bool // its name has it no more
+}
+
+// target is what the configuration names: a server, or all addresses of a name.
+type target struct {
+	host, port string
+	isName     bool
+	found      []string // the last answer
+	why        error    // there is none yet
 }
 
 // servers carries calls to whichever server answers, over connections of its own.
@@ -40,21 +60,118 @@ type servers struct {
 	// isLong: its connections are kept for as long as they stand.
 	isLong bool
 
-	room   chan struct{}
-	mu     sync.Mutex
-	all    []*server
-	next   int
-	idle   []*connection
-	closed bool
+	targets []*target
+	lookup  func(ctx context.Context, host string) ([]string, error)
+
+	room     chan struct{}
+	mu       sync.Mutex
+	all      []*server
+	hasNames bool
+	looking  chan struct{} // closed when the look-up that is under way has ended; nil: none is
+	lookedAt time.Time
+	lookAt   time.Time // zero: at once
+	next     int
+	idle     []*connection
+	closed   bool
 }
 
 func newServers(config *Config, tls *tls.Config, context func(bool) *wire.RequestContext) *servers {
-	s := &servers{tls: tls, context: context, room: make(chan struct{}, maxConnections)}
-	for _, address := range config.Servers {
-		s.all = append(s.all, &server{address: address})
+	s := &servers{
+		tls: tls, context: context, lookup: config.LookupHost,
+		room: make(chan struct{}, maxConnections), next: int(randomFloat() * (1 << 16)),
 	}
-	s.next = int(randomFloat() * float64(len(s.all)))
+	for _, address := range config.Servers {
+		host, port, _ := net.SplitHostPort(strings.TrimPrefix(address, dnsPrefix)) // NewClient has checked it
+		isName := strings.HasPrefix(address, dnsPrefix)
+		s.targets = append(s.targets, &target{host: host, port: port, isName: isName, why: errors.New("no answer in time")})
+		s.hasNames = s.hasNames || isName
+	}
+	s.arrange()
 	return s
+}
+
+// refresh sees to it that names are looked up when it is time, and waits where no server is known at all. As long as a
+// look-up fails, the last answer counts.
+func (s *servers) refresh(ctx context.Context) {
+	s.mu.Lock()
+	if s.hasNames && s.looking == nil && !time.Now().Before(s.lookAt) {
+		s.looking = make(chan struct{})
+		go s.look(s.looking)
+	}
+	looking, isKnown := s.looking, s.all[0].unknown == nil
+	s.mu.Unlock()
+	if looking != nil && !isKnown {
+		select {
+		case <-looking:
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (s *servers) look(done chan struct{}) {
+	defer close(done)
+	ctx, cancel := context.WithTimeout(context.Background(), lookUpTimeout)
+	defer cancel()
+	for _, each := range s.targets {
+		if !each.isName {
+			continue
+		}
+		found, err := s.lookup(ctx, each.host)
+		s.mu.Lock()
+		if len(found) > 0 && err == nil {
+			each.found = found
+		} else if each.why = err; err == nil {
+			each.why = errors.New("the name has no address")
+		}
+		s.mu.Unlock()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.arrange()
+	s.looking, s.lookedAt = nil, time.Now()
+	if s.lookAt = s.lookedAt.Add(lookUpEvery); s.all[0].unknown != nil {
+		s.lookAt = s.lookedAt // by the next call
+	}
+}
+
+// arrange makes the list of servers, of which there is one at least. Those that stay keep their health and their
+// connections; those that are gone get no new calls. Under the lock.
+func (s *servers) arrange() {
+	known := map[[2]string]*server{}
+	for _, each := range s.all {
+		each.isGone = true
+		known[[2]string{each.address, each.name}] = each
+	}
+	s.all = nil
+	for _, each := range s.targets {
+		addresses := each.found
+		if !each.isName {
+			addresses = []string{each.host}
+		}
+		for _, address := range addresses {
+			key := [2]string{net.JoinHostPort(address, each.port), each.host}
+			if known[key] == nil {
+				known[key] = &server{address: key[0], name: key[1], isGone: true}
+			}
+			if known[key].isGone { // else it is there twice
+				known[key].isGone = false
+				s.all = append(s.all, known[key])
+			}
+		}
+	}
+	if len(s.all) == 0 {
+		for _, each := range s.targets {
+			address := dnsPrefix + net.JoinHostPort(each.host, each.port)
+			s.all = append(s.all, &server{address: address, name: each.host, unknown: each.why})
+		}
+	}
+	s.leave()
+}
+
+func (s *servers) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.all)
 }
 
 // calling is how a call is to be made.
@@ -106,6 +223,7 @@ func (s *servers) call(ctx context.Context, how calling, do callFunc) error {
 	}
 	tried, round, maybe, caller := map[*server]bool{}, 0, false, s.context(false)
 	for {
+		s.refresh(within)
 		to := s.pick(tried)
 		attempt, end := within, context.CancelFunc(func() {})
 		if how.repeat && round == 0 && len(tried) == 0 { // half of the time: a second attempt is safe, and may be quick
@@ -137,7 +255,7 @@ func (s *servers) call(ctx context.Context, how calling, do callFunc) error {
 			return verdict(ctx, err, maybe)
 		}
 		tried[to] = true
-		if other && len(tried) < len(s.all) {
+		if other && len(tried) < s.count() {
 			continue
 		}
 		tried = map[*server]bool{}
@@ -190,7 +308,7 @@ func (s *servers) attempt(
 }
 
 // pick gives a server that has a free connection; else the one whose turn it is; else the one whose pause ends first.
-// Those that were tried are left out.
+// Those that were tried are left out, unless all are.
 func (s *servers) pick(tried map[*server]bool) *server {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -206,15 +324,13 @@ func (s *servers) pick(tried map[*server]bool) *server {
 	}
 	var best *server
 	for range s.all {
-		each := s.all[s.next]
-		s.next = (s.next + 1) % len(s.all)
-		if tried[each] {
-			continue
-		}
-		if each.outUntil.Before(now) {
+		each := s.all[s.next%len(s.all)]
+		s.next++
+		if !tried[each] && each.outUntil.Before(now) {
 			return each
 		}
-		if best == nil || each.outUntil.Before(best.outUntil) {
+		isSooner := best == nil || each.outUntil.Before(best.outUntil)
+		if best == nil || tried[best] && !tried[each] || tried[best] == tried[each] && isSooner {
 			best = each
 		}
 	}
@@ -239,6 +355,9 @@ func (s *servers) failed(to *server) {
 	defer s.mu.Unlock()
 	to.outUntil = time.Now().Add(grown(firstPause, to.failures, longestPause))
 	to.failures++
+	if soon := s.lookedAt.Add(lookUpSoon); soon.Before(s.lookAt) { // perhaps its name has other addresses now
+		s.lookAt = soon
+	}
 	s.keep(func(c *connection) bool { return c.server != to })
 }
 
@@ -268,6 +387,20 @@ func (s *servers) put(c *connection) {
 	}
 	c.server.failures = 0
 	s.idle = append(s.idle, c)
+	if c.server.isGone {
+		s.leave()
+	}
+}
+
+// leave closes the idle connections to servers that are gone from their names. Claims that were bound to one are kept by
+// another. Under the lock.
+func (s *servers) leave() {
+	s.keep(func(c *connection) bool {
+		if c.server.isGone && s.onBreak != nil {
+			go s.onBreak()
+		}
+		return !c.server.isGone
+	})
 }
 
 // hasStayed tells whether it is time for the next of several servers.

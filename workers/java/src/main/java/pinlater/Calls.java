@@ -3,6 +3,7 @@ package pinlater;
 import com.pinterest.pinlater.thrift.ErrorCode;
 import com.pinterest.pinlater.thrift.PinLaterException;
 import java.io.IOException;
+import java.util.List;
 import java.util.concurrent.ConcurrentLinkedDeque;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
@@ -38,7 +39,7 @@ final class Calls implements AutoCloseable {
     Calls(Cluster cluster, Runnable broken) {
         this.cluster = cluster;
         this.broken = broken;
-        this.next = new AtomicInteger(ThreadLocalRandom.current().nextInt(cluster.servers().size()));
+        this.next = new AtomicInteger(ThreadLocalRandom.current().nextInt(1 << 16)); // not all ask the first
     }
 
     <T> T call(Connection.Exchange<T> exchange) {
@@ -162,9 +163,9 @@ final class Calls implements AutoCloseable {
     /** A new connection to the next server that takes one. The caller closes it. */
     Connection open(long timeoutMs) throws IOException {
         StringBuilder why = new StringBuilder("no server can be reached:");
-        int servers = cluster.servers().size();
-        for (int tried = 0; tried < servers; tried++) {
-            Cluster.Server server = cluster.servers().get(Math.floorMod(next.get(), servers));
+        List<Cluster.Server> servers = cluster.servers();
+        for (int tried = 0; tried < servers.size(); tried++) {
+            Cluster.Server server = servers.get(Math.floorMod(next.get(), servers.size()));
             try {
                 return Connection.open(cluster, server, timeoutMs);
             } catch (IOException error) {
@@ -177,8 +178,10 @@ final class Calls implements AutoCloseable {
 
     /** The next connection goes to another server than this one. */
     void advance(Cluster.Server from) {
+        cluster.serverFailed();
         int now = next.get();
-        if (cluster.servers().get(Math.floorMod(now, cluster.servers().size())).equals(from)) {
+        List<Cluster.Server> servers = cluster.servers();
+        if (servers.get(Math.floorMod(now, servers.size())).equals(from)) {
             next.compareAndSet(now, now + 1);
         }
     }

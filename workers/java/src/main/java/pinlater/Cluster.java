@@ -26,40 +26,49 @@ public final class Cluster {
     /** That of the Python client: all attempts and pauses of a call together. */
     private static final Duration CALL_TIMEOUT = Duration.ofSeconds(10);
 
-    private final List<Server> servers;
+    private final ServerList servers;
     private final String source;
     private final String token;
     private final Path tokenFile;
     private final SSLContext tls;
     private final Duration callTimeout;
 
-    /** A server's address. */
-    record Server(String host, int port) {
-        static Server of(String address) {
+    /** A server: at {@code address}, or where that is null at whichever one the system finds; or all addresses of a name. */
+    record Server(String host, int port, boolean isName, InetAddress address) {
+        private static final String NAME = "dns:";
+
+        static Server of(String text) {
+            boolean isName = text.startsWith(NAME) && !text.substring(NAME.length()).matches("\\d*");
+            String address = isName ? text.substring(NAME.length()) : text;
             int colon = address.lastIndexOf(':');
             boolean hasPort = colon >= 0 && !address.endsWith("]") && address.indexOf(':') == colon
                     || address.startsWith("[") && address.contains("]:");
             String host = hasPort ? address.substring(0, colon) : address;
             try {
                 int port = hasPort ? Integer.parseInt(address.substring(colon + 1)) : DEFAULT_PORT;
-                if (host.isBlank() || port < 1 || port > 65_535) {
+                if (host.isBlank() || isName && host.contains(":") || port < 1 || port > 65_535) {
                     throw new NumberFormatException();
                 }
-                return new Server(host.replaceAll("^\\[|\\]$", ""), port);
+                return new Server(host.replaceAll("^\\[|\\]$", ""), port, isName, null);
             } catch (NumberFormatException invalid) {
-                throw new IllegalArgumentException("\"" + address + "\" is no server; allowed: HOST:PORT", invalid);
+                throw new IllegalArgumentException("\"" + text + "\" is no server; allowed: HOST:PORT, dns:NAME:PORT", invalid);
             }
+        }
+
+        Server at(InetAddress found) {
+            return new Server(host, port, false, found);
         }
 
         @Override
         public String toString() {
-            return host + ":" + port;
+            String at = address == null ? "" : " at " + address.getHostAddress();
+            return (isName ? NAME : "") + host + ":" + port + at;
         }
     }
 
     private Cluster(Builder builder) {
-        servers = builder.servers.stream().map(Server::of).toList();
-        if (servers.isEmpty()) {
+        servers = new ServerList(builder.servers.stream().map(Server::of).toList(), builder.resolver);
+        if (builder.servers.isEmpty()) {
             throw new IllegalArgumentException("a cluster without servers; name at least one as HOST:PORT");
         }
         source = builder.source;
@@ -73,7 +82,8 @@ public final class Cluster {
     /**
      * A cluster without TLS and without a token.
      *
-     * @param servers addresses as HOST:PORT; one that does not answer is passed over for another
+     * @param servers addresses as HOST:PORT, or dns:NAME:PORT for all addresses of a name; one that does not answer is
+     *     passed over for another
      */
     public static Cluster of(String... servers) {
         return builder(servers).build();
@@ -82,14 +92,20 @@ public final class Cluster {
     /**
      * Begins a cluster with more to say.
      *
-     * @param servers addresses as HOST:PORT; one that does not answer is passed over for another
+     * @param servers addresses as HOST:PORT, or dns:NAME:PORT for all addresses of a name; one that does not answer is
+     *     passed over for another
      */
     public static Builder builder(String... servers) {
         return new Builder(List.of(servers));
     }
 
+    /** Those of now, of which there is one at least. */
     List<Server> servers() {
-        return servers;
+        return servers.now();
+    }
+
+    void serverFailed() {
+        servers.failed();
     }
 
     String source() {
@@ -150,6 +166,7 @@ public final class Cluster {
     /** The settings of a {@link Cluster}. */
     public static final class Builder {
         private final List<String> servers;
+        private ServerList.Resolver resolver = InetAddress::getAllByName;
         private String source = processName();
         private String token;
         private Path tokenFile;
@@ -158,6 +175,11 @@ public final class Cluster {
 
         private Builder(List<String> servers) {
             this.servers = new ArrayList<>(servers);
+        }
+
+        Builder resolver(ServerList.Resolver resolver) {
+            this.resolver = resolver;
+            return this;
         }
 
         /** How logs, the audit and the attempts of a job name this program; HOST:PID unless set. */

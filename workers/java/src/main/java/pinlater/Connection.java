@@ -52,8 +52,11 @@ final class Connection implements AutoCloseable {
         this.plain = plain;
         plain.setTcpNoDelay(true);
         plain.setKeepAlive(true);
-        plain.connect(new InetSocketAddress(server.host(), server.port()), CONNECT_MS);
-        socket = cluster.tls() == null ? plain : encrypted(cluster, plain);
+        InetSocketAddress address = server.address() == null
+                ? new InetSocketAddress(server.host(), server.port())
+                : new InetSocketAddress(server.address(), server.port());
+        plain.connect(address, CONNECT_MS);
+        socket = cluster.tls() == null ? plain : encrypted(cluster, plain, server.host());
         client = new PinLater.Client(new TBinaryProtocol(new TFramedTransport(new TSocket(socket), FRAME_BYTES)));
         context = new RequestContext(cluster.source());
         context.setToken(cluster.token());
@@ -78,8 +81,7 @@ final class Connection implements AutoCloseable {
         }
     }
 
-    private static SSLSocket encrypted(Cluster cluster, Socket plain) throws IOException {
-        String host = ((InetSocketAddress) plain.getRemoteSocketAddress()).getHostString();
+    private static SSLSocket encrypted(Cluster cluster, Socket plain, String host) throws IOException {
         SSLSocket socket = (SSLSocket) cluster.tls().getSocketFactory().createSocket(plain, host, plain.getPort(), true);
         SSLParameters parameters = socket.getSSLParameters();
         parameters.setEndpointIdentificationAlgorithm("HTTPS"); // else any name of the authority would do

@@ -4,7 +4,9 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import java.net.InetAddress;
 import java.net.ServerSocket;
+import java.net.UnknownHostException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.attribute.PosixFilePermissions;
@@ -127,6 +129,85 @@ final class ServerFaultsTest {
                 assertEquals(JobStatus.State.SUCCEEDED, producer.await(job, LONG).state());
             }
         }
+    }
+
+    private static final class Names implements ServerList.Resolver {
+        private volatile List<String> addresses;
+
+        Names(String... addresses) {
+            this.addresses = List.of(addresses);
+        }
+
+        @Override
+        public InetAddress[] addressesOf(String name) throws UnknownHostException {
+            if (addresses.isEmpty()) {
+                throw new UnknownHostException(name);
+            }
+            InetAddress[] found = new InetAddress[addresses.size()];
+            for (int number = 0; number < found.length; number++) {
+                found[number] = InetAddress.getByAddress(name, InetAddress.getByName(addresses.get(number)).getAddress());
+            }
+            return found;
+        }
+    }
+
+    private Cluster named(Names names) {
+        return Cluster.builder("dns:queue.invalid:" + server.port()).resolver(names).callTimeout(LONG).build();
+    }
+
+    @Test
+    void aDeadAddressOfANameIsPassedOver() {
+        for (int number = 0; number < 3; number++) { // another address may be the first
+            Cluster cluster = named(new Names("127.0.0.2", "127.0.0.1", "127.0.0.3"));
+            try (Producer producer = new Producer(cluster); Worker worker = worker(cluster)) {
+                String job = producer.enqueue(QUEUE, "noop", Map.of());
+                assertEquals(JobStatus.State.SUCCEEDED, producer.await(job, LONG).state());
+            }
+        }
+    }
+
+    @Test
+    void anAddressOfANameThatHangsIsPassedOver() throws Exception {
+        try (ServerSocket hung = new ServerSocket(server.port(), 50, InetAddress.getByName("127.0.0.2"))) {
+            for (int number = 0; number < 3; number++) { // one of them begins with the one that hangs
+                Cluster cluster = Cluster.builder("dns:queue.invalid:" + server.port())
+                        .resolver(new Names("127.0.0.2", "127.0.0.1"))
+                        .build();
+                try (Producer producer = new Producer(cluster)) {
+                    assertEquals(QUEUE, Job.queueOf(producer.enqueue(QUEUE, "noop", Map.of())));
+                }
+            }
+        }
+    }
+
+    @Test
+    void aNameIsLookedUpAgainWhenItsServersFail() throws Exception {
+        Names names = new Names();
+        Cluster hasty = Cluster.builder("dns:queue.invalid:" + server.port())
+                .resolver(names)
+                .callTimeout(Duration.ofMillis(300))
+                .build();
+        try (Producer producer = new Producer(hasty)) {
+            CallException error = assertThrows(CallException.class, () -> producer.enqueue(QUEUE, "noop", Map.of()));
+            assertEquals(CallException.SERVER_UNREACHABLE, error.reason());
+            assertTrue(error.getMessage().contains("dns:queue.invalid:" + server.port()), error.getMessage());
+        }
+        try (Producer producer = new Producer(named(names)); Worker worker = worker(named(names))) {
+            names.addresses = List.of("127.0.0.2"); // nobody is there
+            CompletableFuture<String> enqueued = producer.enqueueAsync(QUEUE, NewJob.of("noop", Map.of()));
+            names.addresses = List.of("127.0.0.1");
+            String job = enqueued.get(60, TimeUnit.SECONDS);
+            assertEquals(JobStatus.State.SUCCEEDED, producer.await(job, LONG).state());
+        }
+    }
+
+    @Test
+    void aNameIsWhatCertificatesAreFor() {
+        Cluster.Server named = Cluster.Server.of("dns:queue:9011");
+        assertEquals(new Cluster.Server("queue", 9011, true, null), named);
+        assertEquals("queue", named.at(InetAddress.getLoopbackAddress()).host());
+        assertEquals(new Cluster.Server("queue", 9010, true, null), Cluster.Server.of("dns:queue"));
+        assertEquals(new Cluster.Server("dns", 9011, false, null), Cluster.Server.of("dns:9011"));
     }
 
     @Test

@@ -3,6 +3,8 @@ package pinlater;
 import com.pinterest.pinlater.thrift.CancelJobsRequest;
 import com.pinterest.pinlater.thrift.CancelMode;
 import com.pinterest.pinlater.thrift.CommandWorkersRequest;
+import com.pinterest.pinlater.thrift.GetWorkersRequest;
+import com.pinterest.pinlater.thrift.GetWorkersResponse;
 import com.pinterest.pinlater.thrift.PinLaterDeleteJobsRequest;
 import com.pinterest.pinlater.thrift.PinLaterJobInfo;
 import com.pinterest.pinlater.thrift.PinLaterJobState;
@@ -49,6 +51,10 @@ final class TestServer implements AutoCloseable {
 
     String address() {
         return "127.0.0.1:" + port;
+    }
+
+    int port() {
+        return port;
     }
 
     Path folder() {
@@ -132,6 +138,11 @@ final class TestServer implements AutoCloseable {
     void deleteRunning(String queue) {
         PinLaterDeleteJobsRequest request = new PinLaterDeleteJobsRequest(queue, PinLaterJobState.IN_PROGRESS);
         calls.call((client, context) -> client.deleteJobs(context, request));
+    }
+
+    /** All of them together. */
+    GetWorkersResponse workers() {
+        return calls.call((client, context) -> client.getWorkers(context, new GetWorkersRequest()));
     }
 
     /** Each worker hears it with its next report. */
