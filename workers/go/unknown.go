@@ -83,6 +83,7 @@ func (w *Worker) decideOne(r *result, status string, now int64) {
 		w.logOnce("unknown "+job.Queue+" "+name, fmt.Sprintf("queue %s has jobs that are unknown here, %s; they are requeued", job.Queue, name))
 	case isPlanned && now-since >= limit:
 		text := fmt.Sprintf("UnknownType: %s, unknown to the workers of queue %s for %s", name, job.Queue, durationText(millis(now-since)))
+		w.client.log("job %s has failed, no attempt follows: %s", job.Descriptor, text)
 		r.requeue, r.outcome, r.permanent, r.status = false, OutcomeFailed, true, job.line(text)
 	default:
 		r.runAfter = nextRound(since, first, now)

@@ -37,14 +37,14 @@ export class UnknownJobs {
   readonly #firstMs: number;
   readonly #limitMs: number;
   readonly #place: string;
-  readonly #onNew: (line: string) => void;
+  readonly #onNews: (line: string) => void;
   readonly #met = new Map<string, { queue: string; job_type: string; jobs: number; at: number }>();
 
-  /** `place`: host and process. `onNew`: gets a line for the log when a type is met that was not met before. */
-  constructor(options: UnknownOptions, place: string, onNew: (line: string) => void) {
+  /** `place`: host and process. `onNews`: gets a line for the log when a type is met for the first time, or a job fails. */
+  constructor(options: UnknownOptions, place: string, onNews: (line: string) => void) {
     const { unknownDelayMs = 10_000, unknownLimitMs = 86_400_000 } = options;
     if (!(unknownDelayMs >= 1)) throw new TypeError(`unknownDelayMs is ${unknownDelayMs}; allowed: 1 or more`);
-    [this.#firstMs, this.#limitMs, this.#place, this.#onNew] = [unknownDelayMs, unknownLimitMs, place, onNew];
+    [this.#firstMs, this.#limitMs, this.#place, this.#onNews] = [unknownDelayMs, unknownLimitMs, place, onNews];
   }
 
   /** What becomes of a job with this status: it comes back at its next round, or has failed. */
@@ -63,6 +63,7 @@ export class UnknownJobs {
     const waited = durationText(Math.floor((now - seen.sinceMs) / 1000) * 1000);
     const text = `${nameOf(claim)}, unknown to the workers of queue ${claim.queue} for ${waited}`;
     const error = Object.assign(new Error(text), { name: "UnknownType", stack: "" });
+    this.#onNews(`job ${claim.job.descriptor} has failed, no attempt follows: ${text}`);
     return failed(claim, error, null, this.#place).result;
   }
 
@@ -82,7 +83,7 @@ export class UnknownJobs {
     if (known) [known.jobs, known.at] = [known.jobs + Number(isFirst), performance.now()];
     else if (this.#met.size < MOST_NAMED) {
       this.#met.set(key, { queue, job_type, jobs: Number(isFirst), at: performance.now() });
-      this.#onNew(`queue ${queue} has jobs that no handler here knows, ${nameOf(claim)}; they are requeued`);
+      this.#onNews(`queue ${queue} has jobs that no handler here knows, ${nameOf(claim)}; they are requeued`);
     }
   }
 
