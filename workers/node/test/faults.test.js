@@ -2,6 +2,7 @@
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
+import dns from "node:dns";
 import { createServer, request } from "node:http";
 import { connect, createServer as createTcpServer } from "node:net";
 import { createInterface } from "node:readline";
@@ -107,6 +108,23 @@ test("calls to a server that hangs end in time, and acks are sent again until it
     }
     assert.equal((await server.producer().wait(descriptor, { timeoutMs: 60_000 })).state, "succeeded");
     assert.equal(told.of("began", { job: descriptor }).length, 1);
+  });
+});
+
+test("a dead address of a name is passed over", async (context) => {
+  const queue = await server.queue();
+  const { lookup } = dns;
+  context.mock.method(dns, "lookup", (host, options, found) => {
+    if (host !== "localhost") return lookup(host, options, found);
+    const all = ["127.0.0.2", "127.0.0.1"].map((address) => ({ address, family: 4 }));
+    return options.all ? found(null, all) : found(null, all[0].address, 4);
+  });
+  const servers = `http://localhost:${server.port}`;
+  const handlers = (worker) => worker.handle("noop", () => {});
+  await working(server, { servers, queues: [queue], handlers }, async (told) => {
+    const { descriptor } = await server.producer({ servers }).enqueue(queue, { name: "noop" });
+    await told.until("ended", { job: descriptor, outcome: "succeeded" });
+    assert.deepEqual(told.of("failed"), []);
   });
 });
 
