@@ -72,6 +72,15 @@ def count(names: Iterable[str]) -> dict[str, int]:
     return counted
 
 
+def most_at_once(events: Iterable[Event]) -> int:
+    """How many jobs ran at once, by these begins and ends."""
+    running, most = 0, 0
+    for each in events:
+        running += {"begin": 1, "end": -1}.get(each["event"], 0)
+        most = max(most, running)
+    return most
+
+
 def spent(info: JobInfo) -> int:
     """How many attempts the servers have counted, of a job that has not ended well."""
     return info.attempts_allowed - info.attempts_remaining

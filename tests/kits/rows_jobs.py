@@ -9,7 +9,7 @@ import time
 from pinlater.model import Job, JobInfo, JobState
 from pinlater_workers.envelope import Envelope, write_envelope
 from pinlater_workers.worker.unknown_jobs import FirstSeen, first_seen, is_planned, next_round_ms, since_text
-from tests.kits.ledger import spent, until
+from tests.kits.ledger import most_at_once, spent, until
 from tests.kits.site import ATTEMPTS
 from tests.kits.trial import PEER, Stand, row
 
@@ -216,11 +216,7 @@ def slots(stand: Stand) -> None:
     jobs = [stand.site.enqueue(queue, "trial.sleep", {"ms": 150}) for _ in range(9)]
     with stand.site.worker(queue, slots=3) as worker:
         worker.ledger.has_once(stand.site.ended(jobs))
-        running, most = 0, 0
-        for each in worker.ledger.events():
-            running += {"begin": 1, "end": -1}.get(each["event"], 0)
-            most = max(most, running)
-        assert most == 3
+        assert most_at_once(worker.ledger.events()) == 3
 
 
 @row("800 jobs on two queues, a tenth of which fail once: each of them succeeds, none is lost, none runs twice.")

@@ -6,7 +6,7 @@ import time
 
 from pinlater.model import Ack, AttemptOutcome, JobInfo, JobState
 from pinlater_workers.envelope import Envelope, write_envelope
-from tests.kits.ledger import spent, until
+from tests.kits.ledger import most_at_once, spent, until
 from tests.kits.site import ATTEMPTS, PASSWORD
 from tests.kits.trial import Stand, row
 
@@ -104,6 +104,42 @@ def retry_after(stand: Stand) -> None:
     assert 599 <= delay_of(stand, job) <= 601
     stand.site.hasten(job)
     stand.worker.ledger.has_each(stand.site.ended([job]), {job: 2})
+
+
+@row(
+    "An attempt over the time limit of its type fails by the retry policy, and its status says so; "
+    "its handler is asked to stop."
+)
+def over_its_time_limit(stand: Stand) -> None:
+    job = stand.site.enqueue("kits_a", "trial.limited", {"ms": 90_000})
+    info = waits_again(stand, job, 1)
+    assert "attempt 1 of 11: TimeLimitExceeded: it ran longer than 1 s" in info.custom_status
+    assert 8 <= delay_of(stand, job) <= 12
+    assert stand.worker.ledger.wait_for("returned", job=job)["why"] == "time_limit"
+    assert stand.worker.ledger.wait_for("end", job=job)["outcome"] == "retry"
+    stand.site.client.cancel([job])
+
+
+@row(
+    "A handler that goes on after its time limit has failed all the same: what it returns counts for nothing, "
+    "and its slot is taken until then."
+)
+def stubborn_over_its_time_limit(stand: Stand) -> None:
+    queue = stand.site.queue()
+    late = stand.site.enqueue(queue, "trial.limited_stubborn", {"ms": 8_000}, attempts_allowed=1)
+    with stand.site.worker(queue, slots=3) as worker:
+        assert "attempt 1 of 1: TimeLimitExceeded" in stand.site.ended([late])[late].custom_status
+        others = [stand.site.enqueue(queue, "trial.sleep", {"ms": 200}) for _ in range(6)]
+        worker.ledger.has_once(stand.site.ended(others))
+        returned_ms = worker.ledger.wait_for("returned", job=late)["at_ms"]
+        after = stand.site.enqueue(queue, "trial.noop")  # the worker has seen what the handler returned
+        worker.ledger.has_once(stand.site.ended([after]))
+        events = worker.ledger.events()
+    info = stand.site.info(late, include_trail=True)
+    (attempt,) = info.attempts or ()
+    assert (info.state, attempt.outcome) == (JobState.FAILED, AttemptOutcome.FAILED)
+    assert (attempt.ended_at_ms or 0) < returned_ms
+    assert most_at_once([each for each in events if each["at_ms"] < returned_ms and each.get("job") in others]) <= 2
 
 
 @row("A job that snoozes comes back after its time, and spends no attempt.")

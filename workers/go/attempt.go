@@ -68,8 +68,10 @@ func (w *Worker) run(job *Job) {
 		cancel()
 	}
 	job.mu.Unlock()
-	limit := time.AfterFunc(job.handler.TimeLimit, func() { job.stop(ErrTimeLimit, "") })
-	defer limit.Stop()
+	if job.handler.TimeLimit > 0 {
+		limit := time.AfterFunc(job.handler.TimeLimit, func() { w.overLimit(job) })
+		defer limit.Stop()
+	}
 	var value any
 	err := error(&panicked{value: "the handler ended its goroutine"})
 	defer func() {
@@ -77,6 +79,7 @@ func (w *Worker) run(job *Job) {
 			err = &panicked{caught, string(debug.Stack())}
 		}
 		w.ended(job.decideSafely(value, err))
+		w.left(job, false)
 	}()
 	w.Hooks.Begin(job)
 	value, err = job.handler.run(ctx, job)
@@ -97,14 +100,12 @@ func (j *Job) decideSafely(value any, err error) (made *result) {
 func (j *Job) decide(value any, err error) *result {
 	cause := j.Cause()
 	switch {
-	case cause == ErrClaimLost:
+	case cause == ErrClaimLost || cause == ErrTimeLimit: // the latter has its result already
 		return &result{job: j, outcome: OutcomeLost}
 	case err == nil:
 		return j.succeed(value)
 	case cause == ErrCancelled:
 		return j.cancelled(err)
-	case cause == ErrTimeLimit && errors.Is(err, context.Canceled):
-		err = ErrTimeLimit
 	}
 	var asked *askedEnd
 	switch chose := errors.As(err, &asked); {

@@ -53,7 +53,7 @@ var (
 	ErrClaimLost = errors.New("the claim is lost")
 	// ErrCancelled: somebody asked that the job stops. A success still counts; any other end is "cancelled".
 	ErrCancelled = errors.New("cancelled")
-	// ErrTimeLimit: the attempt is over its time limit.
+	// ErrTimeLimit: the attempt is over its time limit, and has failed. What the handler returns is dropped.
 	ErrTimeLimit = errors.New("it ran longer than its time limit")
 	// ErrStopped: the worker ends, and the time that it gives to running jobs is over. The job is handed back.
 	ErrStopped = errors.New("the worker stops")
@@ -72,6 +72,15 @@ func (e *Error) Is(target error) bool {
 
 // Unwrap gives what the error came from, such as context.Canceled.
 func (e *Error) Unwrap() error { return e.cause }
+
+// timeLimitExceeded is ErrTimeLimit with the limit, in the words of the Python framework.
+type timeLimitExceeded time.Duration
+
+func (t timeLimitExceeded) Error() string {
+	return fmt.Sprintf("TimeLimitExceeded: it ran longer than %g s", time.Duration(t).Seconds())
+}
+
+func (timeLimitExceeded) Is(target error) bool { return target == ErrTimeLimit }
 
 func fromException(e *wire.PinLaterException) *Error {
 	made := &Error{

@@ -328,7 +328,7 @@ func (w *Worker) obey(command wire.WorkerCommand, number int64) {
 
 func (w *Worker) description(hasStopped bool) *wire.WorkerReport {
 	made := wire.NewWorkerReport()
-	slots, pid, stuck := int32(w.Slots), int32(pidOfProcess), int32(0)
+	slots, pid := int32(w.Slots), int32(pidOfProcess)
 	made.ID, made.Name = w.id, w.Name
 	made.Host, made.Pid, made.Slots = &w.host, &pid, &slots
 	made.Versions = map[string]string{"go": runtime.Version(), "pinlater": kitVersion}
@@ -342,7 +342,7 @@ func (w *Worker) description(hasStopped bool) *wire.WorkerReport {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	busy, isQuiet := int32(len(w.running)), w.isQuiet
+	busy, stuck, isQuiet := int32(len(w.running)), int32(len(w.stuck)), w.isQuiet
 	made.IsStopping = w.isLeaving || w.isStopping()
 	if up := time.Since(w.began).Milliseconds(); up > w.upMs {
 		w.upMs = up
@@ -350,14 +350,13 @@ func (w *Worker) description(hasStopped bool) *wire.WorkerReport {
 		w.upMs++ // of two reports the one with more is the newer
 	}
 	made.UpMillis = w.upMs
-	made.BusySlots, made.IsQuiet = &busy, &isQuiet
-	running := make([]*Job, 0, len(w.running))
-	for job := range w.running {
-		if running = append(running, job); time.Since(job.began) > job.handler.TimeLimit+reportEvery {
-			stuck++ // its handler does not heed its context
+	made.BusySlots, made.StuckSlots, made.IsQuiet = &busy, &stuck, &isQuiet
+	running := make([]*Job, 0, busy+stuck)
+	for _, of := range []map[*Job]bool{w.running, w.stuck} {
+		for job := range of {
+			running = append(running, job)
 		}
 	}
-	made.StuckSlots = &stuck
 	sort.Slice(running, func(i, k int) bool { return running[i].began.Before(running[k].began) })
 	for i := 0; i < len(running) && i < maxReported; i++ {
 		runs := time.Since(running[i].began).Milliseconds()

@@ -12,7 +12,7 @@ type Hooks struct {
 	Started func()
 	// Begin: a handler is called.
 	Begin func(job *Job)
-	// End: it has returned, with that outcome, after that time; or its job was handed back.
+	// End: it has returned, with that outcome, after that time; or its job was handed back, or is over its time limit.
 	End func(job *Job, outcome Outcome, took time.Duration)
 	// Cancel: a job was asked to stop. Lost: its claim is lost.
 	Cancel func(job *Job, by string)

@@ -24,7 +24,8 @@ type HandlerOptions struct {
 	Retry Retry
 	// Attempts bounds those of a job; 0: what the policy allows. What the job was enqueued with counts if that is less.
 	Attempts int
-	// TimeLimit of an attempt: 1 h where it is 0.
+	// TimeLimit of an attempt: 1 h where it is 0; below 0: none. Beyond it the attempt has failed by the retry policy, its
+	// context ends, and what the handler returns is dropped. The slot is taken until then.
 	TimeLimit time.Duration
 	// MaxSnoozes is how often a job may be put off: 100 where it is 0.
 	MaxSnoozes int

@@ -99,7 +99,7 @@ func (w *Worker) request(arrived int) *wire.DequeueFromQueuesRequest {
 		return nil
 	}
 	waiting := len(w.atHand) + arrived
-	spare := w.Slots - len(w.running) - waiting
+	spare := w.Slots - len(w.running) - len(w.stuck) - waiting
 	if spare <= 0 && (waiting == 0 || !w.prefetch.wantsMore(waiting)) {
 		return nil
 	}

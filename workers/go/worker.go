@@ -80,6 +80,7 @@ type Worker struct {
 	mu        sync.Mutex
 	claims    map[*Job]bool // until their results are delivered
 	running   map[*Job]bool
+	stuck     map[*Job]bool // nobody waits for them, as over a time limit; their slots are taken until they return
 	atHand    []*Job
 	results   []*result
 	unacked   int
@@ -133,7 +134,7 @@ func NewWorker(client *Client, options Options) *Worker {
 		host: host, place: fmt.Sprintf("%s:%d", host, os.Getpid()), id: randomText(8),
 		stopping: make(chan struct{}), hurried: make(chan struct{}),
 		unknown: map[[2]string]*wire.UnknownType{}, metAt: map[[2]string]time.Time{},
-		claims: map[*Job]bool{}, running: map[*Job]bool{}, logged: map[string]bool{},
+		claims: map[*Job]bool{}, running: map[*Job]bool{}, stuck: map[*Job]bool{}, logged: map[string]bool{},
 		room: make(chan struct{}, 1), beatNow: make(chan struct{}, 1), resultNow: make(chan struct{}, 1),
 		prefetch: newPrefetchPlan(options.Queues, options.Slots, options.Prefetch),
 	}
@@ -279,6 +280,7 @@ func (w *Worker) drain() {
 	}
 	for _, job := range left {
 		w.ended(job.decide(nil, ErrStopped))
+		w.left(job, true)
 	}
 }
 
@@ -361,7 +363,7 @@ func (w *Worker) load(job *Job) *result {
 
 // begin starts jobs at hand in free slots. Under the lock.
 func (w *Worker) begin() {
-	for len(w.atHand) > 0 && len(w.running) < w.Slots {
+	for len(w.atHand) > 0 && len(w.running)+len(w.stuck) < w.Slots {
 		job := w.atHand[0]
 		w.atHand = w.atHand[1:]
 		job.began = time.Now()
@@ -370,7 +372,7 @@ func (w *Worker) begin() {
 	}
 }
 
-// ended gets the result of a job that ran. One that was handed back meanwhile is over.
+// ended gets the result of a job that ran. One that was handed back or over its time limit meanwhile has one already.
 func (w *Worker) ended(made *result) {
 	job := made.job
 	w.mu.Lock()
@@ -380,19 +382,37 @@ func (w *Worker) ended(made *result) {
 	}
 	job.isDone = true
 	took := time.Since(job.began)
-	delete(w.running, job)
 	w.prefetch.ended(job.Queue, took)
-	w.begin()
-	leaves := w.isLeaving && len(w.running) == 0
 	w.mu.Unlock()
-	if leaves && !w.isStopping() {
-		w.Stop()
-	}
 	w.Hooks.End(job, made.outcome, took)
 	if made.outcome == OutcomeLost {
 		w.forget(job)
 	} else {
 		w.put(made)
+	}
+}
+
+// overLimit: the attempt has failed, whatever its handler does. It keeps its slot, and nobody else waits for it.
+func (w *Worker) overLimit(job *Job) {
+	w.ended(job.decideSafely(nil, timeLimitExceeded(job.handler.TimeLimit)))
+	job.stop(ErrTimeLimit, "")
+	w.left(job, true)
+}
+
+// left: nobody waits for the job any more, whose slot is free, unless its handler is stuck.
+func (w *Worker) left(job *Job, isStuck bool) {
+	w.mu.Lock()
+	if isStuck && w.running[job] { // else it has returned meanwhile
+		w.stuck[job] = true
+	} else {
+		delete(w.stuck, job)
+	}
+	delete(w.running, job)
+	w.begin()
+	leaves := w.isLeaving && len(w.running) == 0
+	w.mu.Unlock()
+	if leaves && !w.isStopping() {
+		w.Stop()
 	}
 	wake(w.room)
 }

@@ -222,17 +222,81 @@ func TestACancelReachesTheHandler(t *testing.T) {
 	}
 }
 
-func TestATimeLimitEndsTheContext(t *testing.T) {
+func TestAnAttemptOverItsTimeLimitHasFailedAndItsSlotIsTakenUntilItsHandlerReturns(t *testing.T) {
 	client, queue := prepare(t)
-	worker := pinlater.NewWorker(client, options(queue))
-	worker.Handle("long", func(ctx context.Context, _ *pinlater.Job) (any, error) {
+	causes, begun, let := make(chan error, 1), make(chan struct{}), make(chan struct{})
+	ends := make(chan pinlater.Outcome, 3)
+	policy := make(chan error, 2)
+	how := options(queue)
+	how.Slots = 1
+	how.Name = "kit-" + queue
+	how.Hooks.End = func(_ *pinlater.Job, outcome pinlater.Outcome, _ time.Duration) { ends <- outcome }
+	worker := pinlater.NewWorker(client, how)
+	limited := pinlater.HandlerOptions{TimeLimit: 100 * time.Millisecond, Retry: pinlater.Retry{
+		Retries: 10, Delay: func(_ int, err error) time.Duration { policy <- err; return -1 },
+	}}
+	worker.Handle("heeds", func(ctx context.Context, job *pinlater.Job) (any, error) {
 		<-ctx.Done()
+		causes <- job.Cause()
 		return nil, ctx.Err()
-	}, pinlater.HandlerOptions{TimeLimit: 50 * time.Millisecond, Retry: pinlater.NoRetry()})
+	}, limited)
+	worker.Handle("stubborn", func(context.Context, *pinlater.Job) (any, error) { <-let; return nil, nil }, limited)
+	worker.Handle("quick", func(context.Context, *pinlater.Job) (any, error) {
+		close(begun)
+		return nil, nil
+	}, pinlater.HandlerOptions{TimeLimit: -1})
 	running(t, worker)
-	info := waitFor(t, client, enqueue(t, client, queue, pinlater.JobSpec{Name: "long"}))
-	if info.State != pinlater.Failed || !strings.Contains(info.Status, pinlater.ErrTimeLimit.Error()) {
+	for _, name := range []string{"heeds", "stubborn"} {
+		info := waitFor(t, client, enqueue(t, client, queue, pinlater.JobSpec{Name: name}))
+		if info.State != pinlater.Failed || !strings.HasPrefix(info.Status, "attempt 1 of 11: TimeLimitExceeded: it ran longer than 0.1 s [") {
+			t.Error(info)
+		}
+		if err := receive(t, policy); !errors.Is(err, pinlater.ErrTimeLimit) {
+			t.Error(err)
+		}
+		if outcome := receive(t, ends); outcome != pinlater.OutcomeFailed {
+			t.Error(outcome)
+		}
+	}
+	if cause := receive(t, causes); cause != pinlater.ErrTimeLimit {
+		t.Error(cause)
+	}
+	quick := enqueue(t, client, queue, pinlater.JobSpec{Name: "quick"})
+	until(t, "a slot is stuck", func() bool {
+		return strings.Contains(shared.server.command("worker", "list", "--name", how.Name), "1 stuck")
+	})
+	select {
+	case <-begun:
+		t.Error("a job has begun in a slot that is taken")
+	default:
+	}
+	close(let)
+	if info := waitFor(t, client, quick); info.State != pinlater.Succeeded {
 		t.Error(info)
+	}
+	if outcome := receive(t, ends); outcome != pinlater.OutcomeSucceeded || len(ends) != 0 { // nothing of the stubborn one
+		t.Error(outcome, len(ends))
+	}
+}
+
+func TestAHandlerThatIsStuckOverItsTimeLimitKeepsNoWorkerFromItsEnd(t *testing.T) {
+	client, queue := prepare(t)
+	how := options(queue)
+	how.Grace = time.Hour
+	worker := pinlater.NewWorker(client, how)
+	forever := make(chan struct{})
+	defer close(forever)
+	worker.Handle("stubborn", func(context.Context, *pinlater.Job) (any, error) { <-forever; return nil, nil },
+		pinlater.HandlerOptions{TimeLimit: 100 * time.Millisecond})
+	ended := running(t, worker)
+	job := enqueue(t, client, queue, pinlater.JobSpec{Name: "stubborn"})
+	until(t, "its attempt has failed", func() bool {
+		info, err := client.Lookup(background(t), job)
+		return err == nil && strings.Contains(info.Status, "TimeLimitExceeded") && info.AttemptsLeft == 10
+	})
+	worker.Stop()
+	if err := receive(t, ended); err != nil {
+		t.Error(err)
 	}
 }
 

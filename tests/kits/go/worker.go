@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -70,6 +71,10 @@ func work(ctx context.Context, client *pinlater.Client, config config) error {
 	})
 	for name, handler := range handlers() {
 		run := handler
+		how := pinlater.HandlerOptions{}
+		if strings.HasPrefix(name, "trial.limited") {
+			how.TimeLimit = time.Second
+		}
 		worker.Handle(name, func(ctx context.Context, job *pinlater.Job) (any, error) {
 			var kwargs arguments
 			var all map[string]any
@@ -79,8 +84,13 @@ func work(ctx context.Context, client *pinlater.Client, config config) error {
 				}
 			}
 			book.write("begin", answer{"job": job.Descriptor, "name": job.Name, "arguments": all, "attempt": job.Attempt})
-			return run(ctx, job, kwargs)
-		})
+			value, err := run(ctx, job, kwargs)
+			if how.TimeLimit > 0 {
+				why := map[error]string{pinlater.ErrTimeLimit: "time_limit"}[job.Cause()]
+				book.write("returned", answer{"job": job.Descriptor, "why": why})
+			}
+			return value, err
+		}, how)
 	}
 	for _, queue := range config.RawQueues {
 		worker.HandleRaw(queue, func(ctx context.Context, job *pinlater.Job) (any, error) {
@@ -121,12 +131,13 @@ func handlers() map[string]jobFunc {
 			return nil, ctx.Err()
 		}
 	}
+	stubborn := func(_ context.Context, _ *pinlater.Job, kwargs arguments) (any, error) {
+		time.Sleep(kwargs.wait())
+		return nil, nil
+	}
 	return map[string]jobFunc{
-		"trial.noop": succeed, "trial.text": succeed, "trial.sleep": sleep,
-		"trial.stubborn": func(_ context.Context, _ *pinlater.Job, kwargs arguments) (any, error) {
-			time.Sleep(kwargs.wait())
-			return nil, nil
-		},
+		"trial.noop": succeed, "trial.text": succeed, "trial.sleep": sleep, "trial.stubborn": stubborn,
+		"trial.limited": sleep, "trial.limited_stubborn": stubborn,
 		"trial.fail_once": func(_ context.Context, job *pinlater.Job, _ arguments) (any, error) {
 			if job.Attempt == 1 {
 				return nil, errors.New("the first attempt fails")

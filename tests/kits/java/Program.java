@@ -43,6 +43,7 @@ import pinlater.WorkerListener;
 
 public final class Program {
     private static final JsonFactory JSON = new JsonFactory();
+    private static final Duration LIMIT = Duration.ofSeconds(1);
 
     public static void main(String[] given) throws Exception {
         Map<String, Object> config = map(read(Files.readString(Path.of(given[1]))));
@@ -95,6 +96,19 @@ public final class Program {
                 })
                 .handle("trial.stubborn", job -> {
                     stubborn(job.number("ms"));
+                    return null;
+                })
+                .handle("trial.limited", RetryPolicy.standard(), LIMIT, job -> {
+                    try {
+                        Thread.sleep(job.number("ms"));
+                    } finally {
+                        ledger.returned(job);
+                    }
+                    return null;
+                })
+                .handle("trial.limited_stubborn", RetryPolicy.standard(), LIMIT, job -> {
+                    stubborn(job.number("ms"));
+                    ledger.returned(job);
                     return null;
                 })
                 .handle("trial.fail_once", job -> {
@@ -176,6 +190,12 @@ public final class Program {
             if (fails) {
                 throw new IllegalStateException("this hook fails");
             }
+        }
+
+        /** A handler that has a time limit is about to end. */
+        void returned(Job job) {
+            boolean isLate = job.stopReason().orElse(null) == StopReason.TIME_LIMIT;
+            write("returned", "job", job.descriptor(), "why", isLate ? "time_limit" : null);
         }
 
         @Override

@@ -33,12 +33,21 @@ function wait(ms, signal) {
   });
 }
 
+/** A handler that has a time limit is about to end. */
+function returned(descriptor, signal) {
+  note("returned", { job: descriptor, why: signal.reason?.why ?? null });
+}
+
 // -- the types of job ------------------------------------------------------------------------------------------------
 
 const TYPES = {
   "trial.noop": () => {},
   "trial.sleep": ({ kwargs }, { signal }) => wait(kwargs.ms, signal),
   "trial.stubborn": ({ kwargs }) => wait(kwargs.ms),
+  "trial.limited": ({ descriptor, kwargs }, { signal }) =>
+    wait(kwargs.ms, signal).finally(() => returned(descriptor, signal)),
+  "trial.limited_stubborn": ({ descriptor, kwargs }, { signal }) =>
+    wait(kwargs.ms).finally(() => returned(descriptor, signal)),
   "trial.fail_once": ({ attempt }) => {
     if (attempt === 1) throw new Error("the first attempt fails");
   },
@@ -100,7 +109,7 @@ async function work() {
         note("begin", { job: job.descriptor, name, arguments: job.kwargs, attempt: job.attempt });
         return handler(job, context);
       },
-      { keepResult: name === "trial.result" },
+      { keepResult: name === "trial.result", ...(name.startsWith("trial.limited") ? { timeLimitMs: 1_000 } : {}) },
     );
   }
   for (const queue of config.raw_queues ?? []) {

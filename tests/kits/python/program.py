@@ -127,6 +127,25 @@ def stubborn(ms: int) -> None:
     time.sleep(ms / 1000)
 
 
+def returned() -> None:
+    """A handler that has a time limit is about to end."""
+    why = "time_limit" if current().cancel_reason is StopReason.TIME_LIMIT else None
+    ledger.write("returned", job=current().descriptor, why=why)
+
+
+@app.job(queue=QUEUE, name="trial.limited", time_limit=1)
+def limited(ms: int) -> None:
+    current().wait(ms / 1000)
+    returned()
+    current().raise_if_cancelled()
+
+
+@app.job(queue=QUEUE, name="trial.limited_stubborn", time_limit=1)
+def limited_stubborn(ms: int) -> None:
+    time.sleep(ms / 1000)
+    returned()
+
+
 @app.job(queue=QUEUE, name="trial.fail_once")
 def fail_once() -> None:
     if current().attempt == 1:

@@ -92,14 +92,14 @@ export class Snooze extends Error {
 }
 
 /**
- * Why a job is to stop: somebody cancelled it, its claim was lost, or the worker ends. It is the reason of the job's
- * `AbortSignal`, so a handler that passes the signal on rejects with it.
+ * Why a job is to stop: somebody cancelled it, its claim was lost, it is over its time limit, or the worker ends. It is
+ * the reason of the job's `AbortSignal`, so a handler that passes the signal on rejects with it.
  */
 export class JobStopped extends Error {
   override readonly name = "JobStopped";
-  readonly why: "cancelled" | "lost" | "stopping";
+  readonly why: "cancelled" | "lost" | "time_limit" | "stopping";
 
-  constructor(why: "cancelled" | "lost" | "stopping", message: string) {
+  constructor(why: JobStopped["why"], message: string) {
     super(message);
     this.why = why;
   }

@@ -46,7 +46,7 @@ export function thrown(claim: Claim, error: unknown, policy: RetryPolicy, place:
 
 function decided(claim: Claim, error: unknown, policy: RetryPolicy, place: string): Outcome {
   const why = claim.stopped?.why;
-  if (why === "lost") return { word: "lost", result: null };
+  if (why === "lost" || why === "time_limit") return { word: "lost", result: null }; // what the latter is, is said
   if (why === "stopping") return handedBack(claim);
   if (why === "cancelled") return failed(claim, claim.stopped, null, place, "cancelled");
   if (error instanceof Snooze && claim.call) {

@@ -28,6 +28,11 @@ export interface HandlerOptions {
   retry?: RetryPolicy;
   /** Keep what the handler returns as the job's result: false, unless given. A producer may say otherwise for a job. */
   keepResult?: boolean;
+  /**
+   * How long an attempt may run: 3,600,000 (an hour), unless given; `Infinity`: for ever. Beyond it the attempt has
+   * failed with an error named `TimeLimitExceeded`, its signal is aborted, and what the handler returns is dropped.
+   */
+  timeLimitMs?: number;
 }
 
 /** What a program is told of its worker, for metrics and logs. None may take long; what they throw is logged. */
@@ -70,6 +75,7 @@ export interface WorkerOptions extends ConnectionOptions, UnknownOptions {
 }
 
 const LONGEST_POLL_MS = 20_000; // these as in the Python framework
+const TIME_LIMIT_MS = 3_600_000;
 const LOOK_AGAIN_MS = 2_000;
 const LAST_ACKS_MS = 5_000;
 const HURRIED_ACKS_MS = 2_000;
@@ -80,6 +86,7 @@ const MOST_NAMED = 100;
 const MOST_NAME_CHARS = 100;
 const MOST_UNACKED = 10_000; // beyond that no more jobs are taken until a server has confirmed some
 const ANSWER_MS = 5_000; // beyond its wait, a poll without an answer has come to nobody
+const LONGEST_TIMER_MS = 2 ** 31 - 1; // a longer one of JavaScript ends at once
 const SETTLE_MS = 100; // what a handler that was told to stop may take to return
 
 interface DequeueAnswer {
@@ -88,9 +95,9 @@ interface DequeueAnswer {
   ack_outcomes?: string[][] | null;
 }
 
-interface Registered {
+interface Registered extends HandlerOptions {
   run: (claim: Claim) => unknown;
-  options: HandlerOptions;
+  timeLimitMs: number;
 }
 
 /** Runs jobs of some queues. Give it handlers, then `run()` it, or `start()` and `stop()` it. */
@@ -106,6 +113,7 @@ export class Worker {
   readonly #heartbeats: Heartbeats;
   readonly #acks: Acks;
   readonly #running = new Set<Claim>();
+  readonly #stuck = new Set<Claim>(); // over their time limits, and their handlers have not returned: slots are taken
   readonly #unknown: UnknownJobs;
   readonly #id = crypto.randomUUID().replaceAll("-", "").slice(0, 16);
   readonly #place = `${hostname()}:${process.pid}`;
@@ -161,13 +169,13 @@ export class Worker {
 
   /** The handler for jobs of that type, in all queues of this worker. */
   handle<Kwargs = Record<string, unknown>>(name: string, handler: Handler<Kwargs>, options: HandlerOptions = {}): this {
-    this.#handlers.set(name, { run: (claim) => handler(claim.shown() as Job<Kwargs>, claim), options });
+    this.#handlers.set(name, { run: (claim) => handler(claim.shown() as Job<Kwargs>, claim), ...checked(options) });
     return this;
   }
 
   /** The handler for bodies of that queue which no kit wrote. */
   handleRaw(queue: string, handler: RawHandler, options: HandlerOptions = {}): this {
-    this.#rawHandlers.set(queue, { run: (claim) => handler(claim.shownRaw(), claim), options });
+    this.#rawHandlers.set(queue, { run: (claim) => handler(claim.shownRaw(), claim), ...checked(options) });
     return this;
   }
 
@@ -221,7 +229,7 @@ export class Worker {
     let failures = 0;
     const isOver = () => this.#drain.signal.aborted;
     while (!isOver()) {
-      const free = this.#slots - this.#running.size;
+      const free = this.#slots - this.#running.size - this.#stuck.size;
       if (this.#isQuiet || free <= 0 || this.#acks.size > MOST_UNACKED) {
         await this.#change();
         continue;
@@ -350,21 +358,37 @@ export class Worker {
   }
 
   /** Nothing that a handler throws leaves this. */
-  async #attempt(claim: Claim, { run, options }: Registered): Promise<void> {
+  async #attempt(claim: Claim, registered: Registered): Promise<void> {
+    const { run, timeLimitMs, keepResult = false, retry = this.#retry } = registered;
     this.#hook("began", claim.shown());
+    const late = () => this.#overLimit(claim, timeLimitMs, retry);
+    const timer = timeLimitMs === Infinity ? undefined : setTimeout(late, timeLimitMs);
     let outcome: Outcome;
     let error: unknown;
     try {
       const value = await run(claim);
-      outcome = success(claim, value, options.keepResult ?? false);
+      outcome = success(claim, value, keepResult);
     } catch (raised) {
       error = raised;
-      outcome = thrown(claim, raised, options.retry ?? this.#retry, this.#place);
+      outcome = thrown(claim, raised, retry, this.#place);
     }
+    clearTimeout(timer);
+    if (this.#stuck.delete(claim)) this.#wake();
     this.#settle(claim, outcome, error);
   }
 
-  /** Once: a job that was handed back may still run, and has nothing more to say. */
+  /** The attempt has failed, whatever its handler does. */
+  #overLimit(claim: Claim, limitMs: number, retry: RetryPolicy): void {
+    if (claim.isSettled) return;
+    const text = `it ran longer than ${limitMs / 1000} s`;
+    const error = Object.assign(new Error(text), { name: "TimeLimitExceeded", stack: "" });
+    const outcome = thrown(claim, error, retry, this.#place); // of one that was cancelled before, it is that
+    this.#stuck.add(claim);
+    this.#stopJob(claim, "time_limit", text);
+    this.#settle(claim, outcome, error);
+  }
+
+  /** Once: a job that was handed back or is over its time limit may still run, and has nothing more to say. */
   #settle(claim: Claim, { word, result }: Outcome, error: unknown): void {
     if (claim.isSettled) return;
     claim.isSettled = true;
@@ -404,7 +428,7 @@ export class Worker {
 
   #report(): object {
     const now = performance.now();
-    const running = [...this.#running];
+    const running = [...this.#stuck, ...this.#running];
     const { name = basename(process.argv[1] ?? "node").replace(/\.[cm]?[jt]s$/, ""), version } = this.#options;
     return {
       id: this.#id,
@@ -414,7 +438,7 @@ export class Worker {
       pid: process.pid,
       queues: Object.fromEntries(Object.entries(this.#weights).slice(0, MOST_NAMED)),
       slots: this.#slots,
-      busy_slots: running.length,
+      busy_slots: this.#running.size,
       stuck_slots: running.filter((claim) => claim.stopped).length,
       running: running.slice(0, MOST_NAMED).map((claim) => ({
         job_descriptor: claim.job.descriptor,
@@ -463,6 +487,13 @@ export class Worker {
       failed(error);
     }
   }
+}
+
+function checked(options: HandlerOptions): HandlerOptions & { timeLimitMs: number } {
+  const { timeLimitMs = TIME_LIMIT_MS } = options;
+  if (timeLimitMs !== Infinity && !(timeLimitMs >= 1 && timeLimitMs <= LONGEST_TIMER_MS))
+    throw new TypeError(`timeLimitMs is ${timeLimitMs}; allowed: 1 to ${LONGEST_TIMER_MS}, or Infinity`);
+  return { ...options, timeLimitMs };
 }
 
 function isForbidden(error: unknown): boolean {

@@ -239,6 +239,52 @@ test("a running job is cancelled, and its handler learns by whom", async () => {
   });
 });
 
+test("an attempt over its time limit has failed at once, and its slot is taken until its handler returns", async () => {
+  const queue = await server.queue();
+  const gate = new AbortController();
+  const seen = [];
+  const limited = { timeLimitMs: 100, retry: never, keepResult: true };
+  const handlers = (worker) =>
+    worker
+      .handle("heeds", (job, { signal }) => sleeping(600_000, signal).finally(() => seen.push(signal.reason.why)), limited)
+      .handle("stubborn", () => new Promise((resolve) => gate.signal.addEventListener("abort", () => resolve(1))), limited)
+      .handle("quick", () => sleeping(1), { timeLimitMs: Infinity });
+  const options = { queues: [queue], slots: 1, name: "limited", drainMs: 600_000, handlers };
+  await working(server, options, async (told, worker) => {
+    const producer = server.producer();
+    for (const name of ["heeds", "stubborn"]) {
+      const { descriptor } = await producer.enqueue(queue, { name });
+      const ended = await producer.wait(descriptor, { timeoutMs: 60_000 });
+      assert.equal(ended.state, "failed");
+      assert.match(ended.status, /^attempt 1 of 11: TimeLimitExceeded: it ran longer than 0.1 s \[[^\n]*\n$/);
+      const { outcome, error } = await told.until("ended", { job: descriptor });
+      assert.deepEqual([outcome, error.name], ["failed", "TimeLimitExceeded"]);
+      assert.equal(told.of("stopping", { job: descriptor, why: "time_limit" }).length, 1);
+    }
+    assert.deepEqual(seen, ["time_limit"]);
+    const { descriptor } = await producer.enqueue(queue, { name: "quick" });
+    const counts = async () => (await server.call("GET", "/v1/workers?name=limited")).workers[0];
+    await until(async () => (await counts())?.stuck_slots === 1);
+    assert.equal((await counts()).busy_slots, 0);
+    assert.deepEqual(told.of("began", { job: descriptor }), []);
+    gate.abort();
+    await told.until("ended", { job: descriptor, outcome: "succeeded" });
+    assert.throws(() => worker.handle("long", () => {}, { timeLimitMs: 2 ** 31 }), TypeError);
+    assert.equal(told.of("ended").length, 3, "what the stubborn one returned counts for nothing");
+  });
+});
+
+test("a handler that is stuck over its time limit keeps no worker from its end", async () => {
+  const queue = await server.queue();
+  const handlers = (worker) => worker.handle("stubborn", () => new Promise(() => {}), { timeLimitMs: 100 });
+  await working(server, { queues: [queue], drainMs: 600_000, handlers }, async (told, worker) => {
+    const { descriptor } = await server.producer().enqueue(queue, { name: "stubborn" });
+    await told.until("ended", { job: descriptor, outcome: "retry" });
+    await worker.stop();
+    assert.equal((await server.job(descriptor)).attempts_remaining, 10);
+  });
+});
+
 test("a job whose queue is deleted is told that its claim is lost, and says nothing more", async () => {
   const [gone, other] = [await server.queue(), await server.queue()];
   const handlers = (worker) =>
@@ -290,6 +336,18 @@ test("a job of an unknown type is requeued, and spends no attempt", async () => 
       return workers[0]?.unknown_types?.length === 2 && workers[0];
     });
     assert.equal(listed.pid, process.pid);
+  });
+});
+
+test("a job whose type stays unknown fails, and the log says so", async () => {
+  const queue = await server.queue();
+  await working(server, { queues: [queue], unknownDelayMs: 1, unknownLimitMs: 1 }, async (told, worker, lines) => {
+    const producer = server.producer();
+    const { descriptor } = await producer.enqueue(queue, { name: "mystery" });
+    const ended = await producer.wait(descriptor, { timeoutMs: 60_000 });
+    assert.equal(ended.state, "failed");
+    assert.match(ended.status, /^attempt 1 of 11: UnknownType: type mystery, unknown to the workers of queue /m);
+    assert.match(lines.at(-1), new RegExp(`job ${descriptor} has failed, no attempt follows: type mystery, unknown`));
   });
 });
 

@@ -59,7 +59,10 @@ final class FailureText {
 
     private static String where(Throwable error) {
         for (StackTraceElement each : error.getStackTrace()) {
-            if (!each.getClassName().startsWith("java.") && !isOwn(each)) {
+            if (isOwn(each)) {
+                break;
+            }
+            if (!each.getClassName().matches("(java|jdk|sun)\\..*")) {
                 return " (" + each.getFileName() + ":" + each.getLineNumber() + " in " + each.getMethodName() + ")";
             }
         }

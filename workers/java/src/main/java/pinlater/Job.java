@@ -43,6 +43,7 @@ public final class Job {
     private Thread thread;
     private long begunNanos;
     private StopReason reason;
+    private boolean abandoned;
     private String cancelledBy = "";
     private Runnable newsListener = () -> {};
     private double fraction = Double.NaN;
@@ -253,6 +254,20 @@ public final class Job {
     synchronized void left() {
         thread = null;
         Thread.interrupted();
+    }
+
+    /** Where its handler stands. */
+    synchronized StackTraceElement[] stack() {
+        return thread == null ? new StackTraceElement[0] : thread.getStackTrace();
+    }
+
+    /** What became of it is known while its handler still runs: nobody waits for that any more. */
+    synchronized void abandon() {
+        abandoned = true;
+    }
+
+    synchronized boolean isAbandoned() {
+        return abandoned;
     }
 
     /** The server has what became of it, or nobody wants it. */

@@ -12,8 +12,8 @@ import java.util.concurrent.ExecutionException;
 final class JobRunner {
     private static final System.Logger LOG = System.getLogger("pinlater.worker");
 
-    /** The handler of a type of job, and what counts for it. */
-    record Type(Handler handler, RetryPolicy retry, boolean keepsResult) {}
+    /** The handler of a type of job, and what counts for it. {@code timeLimit} null: none. */
+    record Type(Handler handler, RetryPolicy retry, Duration timeLimit, boolean keepsResult) {}
 
     /** What became of a run, and how it is reported. */
     record End(Outcome outcome, Settlement settlement) {}
@@ -52,21 +52,20 @@ final class JobRunner {
         if (error == null) {
             return new End(Outcome.SUCCEEDED, Settlement.succeed(job, written));
         }
+        // lost and handed-back jobs, and those over their time limit, were settled by who told them
+        return failed(job, type, error, job.stopReason().isPresent());
+    }
+
+    /** An attempt that failed with that. Throws nothing. */
+    End failed(Job job, Type type, Throwable error, boolean wasCancelled) {
         Duration took = Duration.ofNanos(System.nanoTime() - job.begunNanos());
         try {
-            return failed(job, type, error, took);
+            return wasCancelled ? new End(Outcome.CANCELLED, cancelled(job, took)) : decide(job, type, error, took);
         } catch (RuntimeException | StackOverflowError fault) { // such as an exception whose message cannot be had
             LOG.log(Level.ERROR, "what job " + job + " threw cannot be reported; it is tried again", fault);
             String status = "attempt " + job.attempt() + ": " + error.getClass().getName() + "\n";
             return new End(Outcome.RETRY, Settlement.retry(job, status, UNREPORTED_DELAY_MS));
         }
-    }
-
-    private End failed(Job job, Type type, Throwable error, Duration took) {
-        if (job.stopReason().isPresent()) { // lost and handed-back jobs were settled by who told them
-            return new End(Outcome.CANCELLED, cancelled(job, took));
-        }
-        return decide(job, type, error, took);
     }
 
     /** No attempt follows, whatever it threw. {@code took} null: it has not begun. */

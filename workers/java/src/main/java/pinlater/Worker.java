@@ -13,6 +13,7 @@ import java.util.Map;
 import java.util.TreeMap;
 import java.util.UUID;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.Future;
 import java.util.concurrent.ScheduledThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
@@ -82,6 +83,7 @@ public final class Worker implements AutoCloseable {
         settings = builder.settings();
         listener = new GuardedListener(builder.listener);
         runner = new JobRunner(Map.copyOf(builder.types), Map.copyOf(builder.rawTypes));
+        timer.setRemoveOnCancelPolicy(true); // else each job would lie there for its time limit
         jobTypes = builder.types.keySet().stream().sorted().limit(MOST_NAMED).toList();
         unknown = new UnknownTypes(settings.unknownDelayMs(), settings.unknownLimitMs());
         slots = new Slots(settings.slots(), this::runJob, this::slotFreed);
@@ -245,16 +247,32 @@ public final class Worker implements AutoCloseable {
         }
         begun.incrementAndGet();
         listener.begun(job);
-        JobRunner.End end = runner.run(job, runner.typeOf(job));
+        JobRunner.Type type = runner.typeOf(job);
+        Future<?> limit = type.timeLimit() == null
+                ? CompletableFuture.completedFuture(null)
+                : timer.schedule(() -> overLimit(job, type), type.timeLimit().toMillis(), TimeUnit.MILLISECONDS);
+        JobRunner.End end = runner.run(job, type);
+        limit.cancel(false);
         Duration took = Duration.ofNanos(System.nanoTime() - job.begunNanos());
         plan.ended(job.queue(), took.toNanos() / 1e6);
-        if (job.settle()) { // else it was lost or handed back meanwhile
+        if (job.settle()) { // else it was lost, handed back or over its time limit meanwhile
             acks.put(end.settlement());
             listener.ended(job, end.outcome(), took);
         }
     }
 
-    /** The slot of a job that ended or was taken away is free. */
+    /** The attempt has failed, whatever its handler does. */
+    private void overLimit(Job job, JobRunner.Type type) {
+        boolean wasCancelled = job.stopReason().isPresent();
+        TimeLimitExceeded error = new TimeLimitExceeded(type.timeLimit(), job.stack());
+        if (job.settle(StopReason.TIME_LIMIT)) {
+            JobRunner.End end = runner.failed(job, type, error, wasCancelled);
+            acks.put(end.settlement());
+            told(job, StopReason.TIME_LIMIT, end.outcome());
+        }
+    }
+
+    /** The slot of a job that ended or was taken away is free, or nobody waits for that. */
     private void slotFreed() {
         poller.wake();
         synchronized (this) {
@@ -275,9 +293,12 @@ public final class Worker implements AutoCloseable {
         }
     }
 
+    /** Its handler may still run, and keeps its slot until it returns; nobody else waits for it. */
     private void told(Job job, StopReason reason, Outcome outcome) {
         listener.stopped(job, reason);
         listener.ended(job, outcome, Duration.ofNanos(System.nanoTime() - job.begunNanos()));
+        job.abandon();
+        slotFreed();
     }
 
     // -- jobs at hand ----------------------------------------------------------------------------------------------
@@ -353,7 +374,7 @@ public final class Worker implements AutoCloseable {
                             .setJobType(job.name() == null ? "" : job.name())
                             .setRunningMillis(TimeUnit.NANOSECONDS.toMillis(nowNanos - job.begunNanos())))
                     .toList();
-            long stuck = running.stream().filter(job -> job.stopReason().orElse(null) == StopReason.LOST).count();
+            int stuck = (int) running.stream().filter(Job::isAbandoned).count();
             Map<String, String> versions = new TreeMap<>(Map.of("java", System.getProperty("java.version")));
             if (settings.version() != null) {
                 versions.put("app", settings.version());
@@ -363,8 +384,8 @@ public final class Worker implements AutoCloseable {
                     .setPid((int) ProcessHandle.current().pid())
                     .setQueues(settings.queues())
                     .setSlots(settings.slots())
-                    .setBusySlots(running.size())
-                    .setStuckSlots((int) stuck)
+                    .setBusySlots(running.size() - stuck)
+                    .setStuckSlots(stuck)
                     .setRunning(named)
                     .setVersions(versions)
                     .setJobTypes(jobTypes)
@@ -427,7 +448,7 @@ public final class Worker implements AutoCloseable {
     }
 
     private synchronized void awaitEnds() throws InterruptedException {
-        while (!slots.running().isEmpty()) {
+        while (!slots.running().stream().allMatch(Job::isAbandoned)) {
             long leftMs = TimeUnit.NANOSECONDS.toMillis(endNanos - System.nanoTime());
             if (leftMs <= 0) {
                 return;
@@ -443,6 +464,8 @@ public final class Worker implements AutoCloseable {
         private static final Duration LONGEST_POLL = Duration.ofSeconds(20);
         private static final int POLLS_PER_LEASE = 3;
         private static final int MOST_WEIGHT = 1_000;
+        private static final Duration TIME_LIMIT = Duration.ofHours(1);
+        private static final Duration LONGEST_LIMIT = Duration.ofDays(365);
 
         private final Cluster cluster;
         private final Map<String, Integer> queues = new LinkedHashMap<>();
@@ -482,14 +505,24 @@ public final class Worker implements AutoCloseable {
             return this;
         }
 
-        /** Runs jobs of this type, from whichever queue, with the standard retries. */
+        /** Runs jobs of this type, from whichever queue, with the standard retries and a time limit of an hour. */
         public Builder handle(String type, Handler handler) {
             return handle(type, RetryPolicy.standard(), handler);
         }
 
-        /** Runs jobs of this type, from whichever queue. */
+        /** Runs jobs of this type, from whichever queue, with a time limit of an hour. */
         public Builder handle(String type, RetryPolicy retry, Handler handler) {
-            types.put(type, new JobRunner.Type(handler, retry, false));
+            return handle(type, retry, TIME_LIMIT, handler);
+        }
+
+        /**
+         * Runs jobs of this type, from whichever queue.
+         *
+         * @param timeLimit how long an attempt may run; null: for ever. Beyond it the attempt has failed with
+         *     {@link TimeLimitExceeded}, its thread is interrupted, and what the handler returns is dropped
+         */
+        public Builder handle(String type, RetryPolicy retry, Duration timeLimit, Handler handler) {
+            types.put(type, new JobRunner.Type(handler, retry, checked(timeLimit), false));
             return this;
         }
 
@@ -498,7 +531,12 @@ public final class Worker implements AutoCloseable {
          * unless the job says otherwise.
          */
         public Builder handleWithResult(String type, RetryPolicy retry, Handler handler) {
-            types.put(type, new JobRunner.Type(handler, retry, true));
+            return handleWithResult(type, retry, TIME_LIMIT, handler);
+        }
+
+        /** As {@link #handle(String, RetryPolicy, Duration, Handler)}, and keeps what the handler returns. */
+        public Builder handleWithResult(String type, RetryPolicy retry, Duration timeLimit, Handler handler) {
+            types.put(type, new JobRunner.Type(handler, retry, checked(timeLimit), true));
             return this;
         }
 
@@ -509,9 +547,21 @@ public final class Worker implements AutoCloseable {
 
         /** Runs jobs of this queue whose bodies are of another format: see {@link Job#body}. */
         public Builder handleRaw(String queue, RetryPolicy retry, Handler handler) {
-            rawTypes.put(queue, new JobRunner.Type(handler, retry, false));
+            return handleRaw(queue, retry, TIME_LIMIT, handler);
+        }
+
+        /** As {@link #handle(String, RetryPolicy, Duration, Handler)}, of bodies of another format: see {@link Job#body}. */
+        public Builder handleRaw(String queue, RetryPolicy retry, Duration timeLimit, Handler handler) {
+            rawTypes.put(queue, new JobRunner.Type(handler, retry, checked(timeLimit), false));
             queues.putIfAbsent(queue, 1);
             return this;
+        }
+
+        private static Duration checked(Duration timeLimit) {
+            if (timeLimit != null && (timeLimit.compareTo(LONGEST_LIMIT) > 0 || timeLimit.toMillis() < 1)) {
+                throw new IllegalArgumentException("a time limit of " + timeLimit + "; allowed: 1 ms to 365 days, or null");
+            }
+            return timeLimit;
         }
 
         /** Hooks for metrics and logs. */

@@ -2,6 +2,7 @@ package pinlater;
 
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertInstanceOf;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
@@ -244,6 +245,64 @@ final class WorkerTest {
     }
 
     @Test
+    void anAttemptOverItsTimeLimitHasFailedAndItsSlotIsTakenUntilItsHandlerReturns() throws Exception {
+        Duration limit = Duration.ofMillis(100);
+        BlockingQueue<Throwable> policy = new LinkedBlockingQueue<>();
+        RetryPolicy once = new RetryPolicy(10, (attempt, error) -> {
+            policy.add(error);
+            return null;
+        });
+        start(builder().slots(1)
+                .handle("heeds", once, limit, job -> release.await(60, TimeUnit.SECONDS))
+                .handleWithResult("stubborn", once, limit, job -> {
+                    awaitUninterrupted(release);
+                    return 1;
+                })
+                .handle("job", RetryPolicy.standard(), null, job -> null));
+        for (String name : List.of("heeds", "stubborn")) {
+            String job = producer.enqueue(queue, name, Map.of());
+            JobStatus found = ended(job);
+            assertEquals(JobStatus.State.FAILED, found.state());
+            String begin = "attempt 1 of 11: TimeLimitExceeded: it ran longer than 0.1 s (WorkerTest.java:";
+            assertTrue(found.text().startsWith(begin), found.text());
+            events.await("stopped " + job + " TIME_LIMIT");
+            events.await("ended " + job + " FAILED");
+            assertInstanceOf(TimeLimitExceeded.class, policy.poll(60, TimeUnit.SECONDS));
+        }
+        String next = enqueue();
+        Events.until("its slot is stuck", () -> server.workers().getStuckSlots() == 1);
+        assertEquals(0, server.workers().getBusySlots());
+        assertEquals(0, events.count("begun " + next + " 1"));
+        release.countDown();
+        assertEquals(JobStatus.State.SUCCEEDED, ended(next).state());
+        assertEquals(3, events.all().stream().filter(each -> each.startsWith("ended")).count());
+    }
+
+    /** Whatever interrupts come. */
+    private static void awaitUninterrupted(CountDownLatch latch) {
+        while (latch.getCount() > 0) {
+            try {
+                latch.await();
+            } catch (InterruptedException ignored) {
+                // it goes on
+            }
+        }
+    }
+
+    @Test
+    void aHandlerThatIsStuckOverItsTimeLimitKeepsNoWorkerFromItsEnd() throws Exception {
+        start(builder().drain(Duration.ofDays(1)).handle("job", RetryPolicy.standard(), Duration.ofMillis(100), job -> {
+            awaitUninterrupted(release);
+            return null;
+        }));
+        String job = enqueue();
+        events.await("ended " + job + " RETRY");
+        worker.drain();
+        worker.stopped().get(60, TimeUnit.SECONDS);
+        assertEquals(10, server.info(job).getAttemptsRemaining());
+    }
+
+    @Test
     void aLostClaimIsToldAndNotAcked() throws Exception {
         BlockingQueue<StopReason> told = new LinkedBlockingQueue<>();
         start(builder().lease(Duration.ofSeconds(3)).handle("job", job -> {
@@ -333,7 +392,13 @@ final class WorkerTest {
         assertThrows(IllegalArgumentException.class, () -> Worker.builder(server.cluster()).queue("a").build());
         assertThrows(IllegalArgumentException.class, () -> builder().queue("a", 0));
         assertThrows(IllegalArgumentException.class, () -> builder().handle("a", job -> null).slots(0).build());
-        assertThrows(IllegalArgumentException.class, () -> Cluster.of("a:b"));
+        for (Duration wrong : List.of(Duration.ZERO, Duration.ofSeconds(Long.MAX_VALUE))) {
+            assertThrows(IllegalArgumentException.class,
+                    () -> builder().handle("a", RetryPolicy.never(), wrong, job -> null));
+        }
+        for (String wrong : List.of("a:b", "dns:", "dns::77", "dns:a:0", "dns:a:b", "dns:[::1]:77")) {
+            assertThrows(IllegalArgumentException.class, () -> Cluster.of(wrong), wrong);
+        }
         assertThrows(IllegalArgumentException.class, Cluster::of);
     }
 }
