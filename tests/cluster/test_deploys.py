@@ -56,10 +56,16 @@ def test_queues_settings_and_schedules_of_many_hosts(cluster: TwoServers) -> Non
         cluster, lambda client, host: client.update_queue("deployed", PASSWORD, set={"max_attempts": str(host + 1)})
     )
     at_once(cluster, lambda client, host: client.create_queue(f"deployed_{host}"))
+    # each a setting of its own, of one queue: none undoes another's
+    own = [{key: value} for key, value in SETTINGS.items()]
+    at_once(cluster, lambda client, host: client.update_queue("deployed_1", PASSWORD, set=own[host % len(own)]))
     with cluster.client() as client:
-        first, other = client.get_queues(["deployed", "deployed_too"])
+        first, other, of_hosts = client.get_queues(["deployed", "deployed_too", "deployed_1"])
         assert {key: other.settings[key].value for key in SETTINGS} == {
             key: first.settings[key].value if key != "max_attempts" else "9" for key in SETTINGS
+        }
+        assert {key: of_hosts.settings[key].value for key in SETTINGS} == {
+            key: other.settings[key].value for key in SETTINGS
         }
         assert [view.schedule.cron for view in client.get_schedules(queue="deployed").schedules] == ["*/5 * * * *"]
         assert {f"deployed_{host}" for host in range(HOSTS)} <= client.queue_names()

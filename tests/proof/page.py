@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tests.proof.planted import FAULTS
 from tests.proof.proofs import PROMISES, SINCE, Promise, Proof
 from tests.proof.results import Result
 from tests.pythons import ROOT
@@ -16,6 +17,7 @@ Where no result was kept, the command was not run to its end, or before results 
 
     .venv/bin/python -m tests.proof run kills drill     # run these two, and write down what came of it
     .venv/bin/python -m tests.proof run kills --whole   # for as long as before a release: hours
+    .venv/bin/python -m tests.proof planted limits      # plant faults, and see that the proof fails with each
     .venv/bin/python -m tests.proof                     # write this page from the results
 
 Faults that were found before {SINCE} were mended then, and are not listed.
@@ -52,9 +54,15 @@ def _said(proof: Proof, recorded: Mapping[str, Result]) -> list[str]:
     if proof.longer:
         variables = " ".join(f"{name}={value}" for name, value in proof.longer.items())
         lines.append(f"- Before a release with `{variables}`.")
-    lines.append(f"- That it can find something: {proof.planted or 'no planted fault shows it'}.")
+    lines.append(f"- That it can find something: {proof.planted or _planted(proof)}.")
     lines += [f"- Found: {text}" for text in proof.found]
     return lines
+
+
+def _planted(proof: Proof) -> str:
+    """The faults of which each makes it fail."""
+    faults = "; ".join(fault.guard.what for fault in FAULTS if fault.proof == proof.name)
+    return f"it fails with each fault of `python -m tests.proof planted {proof.name}`: {faults}"
 
 
 def _last(result: Result) -> str:

@@ -61,15 +61,18 @@ def refusal(code: Path, folder: Path, store: str) -> str:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PINLATER_")}
     environment |= {"PYTHONPATH": str(code), "PINLATER_HTTP": "none"}
     arguments = ["serve", "--port", "0", "--processes", "1", "--store", store]
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", SERVE, *arguments],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=WITHIN_S,
-        check=False,
-    )
+    try:
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", SERVE, *arguments],
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=WITHIN_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        pytest.fail(f"it serves a store that it must not open: {store}")
     assert done.returncode == 1, done.stderr
     return done.stderr.splitlines()[-1]
 

@@ -10,9 +10,11 @@ import pytest
 
 from tests.parts import SOAKS
 from tests.proof.page import PAGE, page
+from tests.proof.planted import FAULTS, Fault
 from tests.proof.proofs import PROMISES, PROOFS, Proof
 from tests.proof.results import Result, results
 from tests.proof.run import run
+from tests.proof.trial import Trial, planted
 from tests.pythons import ROOT
 
 KILLS = Result(name="kills", command="./kill", outcome="held", is_right=True, seconds=94.0, amounts={"tests": 1_200})
@@ -79,3 +81,38 @@ def test_what_fails_is_written_down_as_broken(tmp_path: Path) -> None:
     assert (result.is_right, result.command) == (False, "./lie")
     assert "exit code 1" in result.outcome
     assert results(tmp_path)["lies"] == result
+
+
+def test_each_proof_has_faults_that_it_finds_or_says_how_else_it_is_known() -> None:
+    planted = {fault.proof for fault in FAULTS}
+    assert planted == {proof.name for proof in PROOFS.values() if not proof.planted}
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.guard.what)
+def test_a_guard_that_is_taken_out_is_there_and_so_are_the_tests_of_its_proof(fault: Fault) -> None:
+    fault.guard.changed((ROOT / fault.path).read_text(encoding="utf-8"))
+    proof, (name, *_) = PROOFS[fault.proof], fault.tests
+    file, _, test = name.partition("::")
+    own = proof.tests or [proof.module[0].replace(".", "/")]
+    assert any(Path(file).is_relative_to(each) for each in own)
+    assert not test or f"def {test.partition('[')[0]}(" in (ROOT / file).read_text(encoding="utf-8")
+    assert fault.lengths.keys() <= set(proof.variables)
+
+
+def test_a_fault_is_in_its_file_for_as_long_as_it_is_planted(tmp_path: Path) -> None:
+    fault = FAULTS[0]
+    file = tmp_path / fault.path
+    file.parent.mkdir(parents=True)
+    file.write_text(f"before\n{fault.guard.old}\n")
+    with planted(fault, tmp_path):
+        assert file.read_text() == f"before\n{fault.guard.new}\n"
+        with pytest.raises(AssertionError, match="stands 0 times"), planted(fault, tmp_path):
+            pass
+    assert file.read_text() == f"before\n{fault.guard.old}\n"
+
+
+def test_a_fault_is_found_by_what_is_said_of_it_and_by_no_other_failure() -> None:
+    fault = next(each for each in FAULTS if each.proof == "version_before")
+    assert Trial(fault, ["Failed: it serves a store that it must not open: sqlite:///x"], "", 1, 1.0).is_found
+    assert not Trial(fault, ["ImportError: no such module"], "", 1, 1.0).is_found
+    assert not Trial(fault, [], "", None, 300.0).is_found
