@@ -37,13 +37,11 @@ _FAILED = re.compile("[>E]")
 
 @dataclass(frozen=True)
 class Trial:
-    """`failures`: what each test said that failed. `said`: the end of pytest's output. `code`: None where it came to no
-    end.
-    """
+    """`failures`: what each test says that failed. `output`: the end of pytest's. `code`: None where it did not end."""
 
     fault: Fault
     failures: list[str]
-    said: str
+    output: str
     code: int | None
     seconds: float
 
@@ -55,6 +53,10 @@ class Trial:
     @property
     def has_passed(self) -> bool:
         return self.code == 0
+
+    @property
+    def said(self) -> str:
+        return "\n".join(self.failures) or self.output
 
     def line(self) -> str:
         how = "found" if self.is_found else "NOT FOUND"
@@ -101,8 +103,8 @@ def run(fault: Fault, folder: Path) -> Trial:
     }
     command = [sys.executable, "-m", "pytest", "-q", "--release", "-p", "no:cacheprovider", f"--junitxml={report}"]
     began_s = time.monotonic()
-    said = folder.parent / "output.txt"
-    with said.open("w") as output:
+    shown = folder.parent / "output.txt"
+    with shown.open("w") as output:
         process = subprocess.Popen(
             [*command, *fault.tests], cwd=folder, env=environment, stdout=output, stderr=output, start_new_session=True
         )
@@ -116,4 +118,4 @@ def run(fault: Fault, folder: Path) -> Trial:
                 process.wait()
     cases = ElementTree.parse(report).iter("failure") if report.is_file() else ()
     failures = ["\n".join(filter(_FAILED.match, (each.text or "").splitlines())) for each in cases]
-    return Trial(fault, failures, said.read_text(errors="replace")[-SHOWN_CHARS:], code, time.monotonic() - began_s)
+    return Trial(fault, failures, shown.read_text(errors="replace")[-SHOWN_CHARS:], code, time.monotonic() - began_s)
