@@ -170,13 +170,6 @@ def test_every_call_is_tried_here() -> None:
     assert ARGUMENTS.keys() == METHODS.keys()
 
 
-def test_no_call_but_that_about_oneself_is_everybodys_and_who_may_read_changes_nothing() -> None:
-    """The table of calls says itself what each needs: so a row that lacks it would be right for the next test."""
-    assert [name for name, method in METHODS.items() if not method.actions] == ["getAccess"]
-    reading = [name for name, method in METHODS.items() if method.changes and AccessAction.READ in method.actions]
-    assert reading == []
-
-
 @pytest.mark.parametrize("name", METHODS)
 def test_who_may_make_it(place: Place, name: str) -> None:
     asyncio.run(_tried(place, METHODS[name]))

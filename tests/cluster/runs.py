@@ -49,7 +49,7 @@ class Verdict:
 
     def passes(self) -> None:
         """No fault, among runs most of which held their claims: else this would say little."""
-        assert self.faults == []
+        assert not self.faults, "\n".join(self.faults[:20])
         assert self.held > self.expired, f"{self.held} runs began within their claims, {self.expired} after them"
 
 

@@ -19,7 +19,7 @@ from pinlater.shards.rendezvous import rendezvous_pick
 from pinlater.wire.convert import acks_to_wire, dequeue_to_wire, dequeued_from_wire
 from tests.cluster.proof_ending import drain
 from tests.cluster.proof_holding import Holding
-from tests.cluster.proof_stand import PASSWORD, PROCESSES, Stand, all_agree, count, known_everywhere, until
+from tests.cluster.proof_stand import PASSWORD, PATIENT, PROCESSES, Stand, all_agree, count, known_everywhere, until
 from tests.cluster.proof_stores import SHARDS, FourStores
 from tests.server.running import Plain
 from tests.speed import slower
@@ -34,7 +34,7 @@ TOLERANCE = 1.05
 @pytest.fixture(scope="module")
 def stand(tmp_path_factory: pytest.TempPathFactory, four_stores: FourStores) -> Iterator[Stand]:
     claim = ("--claim-timeout", f"{CLAIM_MS}ms", "--crash-budget", "0")
-    with Stand(tmp_path_factory.mktemp("limits"), four_stores, *claim) as running:
+    with Stand(tmp_path_factory.mktemp("limits"), four_stores, *claim, *PATIENT) as running:
         yield running
 
 

@@ -120,6 +120,8 @@ class Payroll:
         async with asyncio.timeout(WITHIN_S):
             while True:
                 status = await self._safely(lambda: self._client.get_flow(self._flow_id))
+                twice = [each.stage.name for each in status.stages if each.succeeded > each.items]
+                assert not twice, f"more items of {twice} have succeeded than there are: {status}"
                 if holds(status):
                     return status
                 await asyncio.sleep(0.1)

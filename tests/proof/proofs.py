@@ -306,8 +306,18 @@ PROMISES = (
         proofs=(
             Proof(
                 name="deploys",
-                tests=["tests/cluster/test_deploys.py"],
-                tries="Restarts servers and workers one after the other under load.",
+                tests=[
+                    "tests/server/test_processes.py",
+                    "tests/server/test_draining.py",
+                    "tests/workers/test_worker_stops.py",
+                    "tests/cluster/test_deploys.py",
+                ],
+                tries="Rolls and ends servers under load, over connections that retry nothing; ends workers amid their "
+                "jobs; has sixteen hosts of one deploy change the same queues and schedules at once.",
+                found=(
+                    "The command that stood here restarted nothing, and did not notice when the change of one host "
+                    "undid that of another. Mended.",
+                ),
             ),
             Proof(
                 name="version_before",
