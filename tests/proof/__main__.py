@@ -65,7 +65,7 @@ def plant(names: Sequence[str], *, is_intact: bool) -> int:
             with contextlib.nullcontext() if is_intact else planted(fault, folder):
                 trial = try_to_find(fault, folder)
             is_right = trial.has_passed if is_intact else trial.is_found
-            print(trial.line(), *([] if is_right else [trial.said]), sep="\n", flush=True)
+            print(trial.line(was_intact=is_intact), *([] if is_right else [trial.said]), sep="\n", flush=True)
             wrong += not is_right
     return int(wrong > 0)
 

@@ -58,9 +58,12 @@ class Trial:
     def said(self) -> str:
         return "\n".join(self.failures) or self.output
 
-    def line(self) -> str:
-        how = "found" if self.is_found else "NOT FOUND"
-        return f"{self.fault.proof}: {how} in {self.seconds:.0f} s: {self.fault.guard.what}"
+    def line(self, *, was_intact: bool = False) -> str:
+        """`was_intact`: nothing was taken out."""
+        found = "passed" if self.has_passed else "FAILED"
+        if not was_intact:
+            found = "found" if self.is_found else "NOT FOUND"
+        return f"{self.fault.proof}: {found} in {self.seconds:.0f} s: {self.fault.guard.what}"
 
 
 @contextlib.contextmanager
