@@ -33,14 +33,27 @@ GROUPS = [
         "ORDER BY job_id",
         groups.test_within_a_group_the_order_is_by_run_after_and_age,
     ),
-    *sql("turns", "queue_id = $", "queue_id < $", groups.test_calls_by_chance_keep_the_turns, **_WALK),
-    *step("group_lines", "max(turn, time), 1))", "turn, 1))", groups.test_a_group_that_was_away_gets_no_credit),
+    *only(
+        *("sqlite", "await_turns", "max(pinlater_turns.turn, excluded.turn)", "excluded.turn"),
+        groups.test_calls_by_chance_keep_the_turns,
+        **_WALK,
+    ),
+    *only(
+        *("mysql", "await_turns", "GREATEST(turn, VALUES(turn))", "VALUES(turn)"),
+        groups.test_calls_by_chance_keep_the_turns,
+        **_WALK,
+    ),
+    *only(
+        *("postgres", "await_turns", "GREATEST(pinlater_turns.turn, excluded.turn)", "excluded.turn"),
+        groups.test_calls_by_chance_keep_the_turns,
+        **_WALK,
+    ),
+    *step("group_lines", "group, time, 1) for", "group, 0.0, 1) for", groups.test_a_group_that_was_away_gets_no_credit),
     *step(
         "group_lines",
         'time = max(time, session.rows("last_past_turn", (*which, *which))[0][0] or 0.0)',
         "pass",
-        groups.test_calls_by_chance_keep_the_turns,
-        **_WALK,
+        rules.test_where_nobody_waits_all_begin_beside_each_other,
     ),
     *step(
         "group_lines",
@@ -67,6 +80,7 @@ GROUPS = [
         "self.enter_due([0 for",
         groups.test_jobs_come_into_line_when_they_are_due,
     ),
+    *sql("times_for_claim", "state = 0", "state = -1", groups.test_jobs_come_into_line_when_they_are_due),
     *step(
         "attempts",
         "    leave(session, sorted(each.job_id for each in ends if each.is_in_line))\n",

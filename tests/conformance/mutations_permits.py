@@ -26,7 +26,7 @@ PERMITS = [
     # -- permits --
     *step("group_permits", "request.concurrency - held[group])", "request.concurrency)", LIMIT),
     *step("group_permits", "known.get(holder) == group", "False", AGAIN),
-    *step("group_permits", "_holders(request.keys[:granted]) if", "_holders(request.keys) if", REFUSED),
+    *step("group_permits", "zip(own[:granted],", "zip(own,", REFUSED),
     *step(
         "group_permits",
         'if by_holder[bytes(holder)].claim_descriptor in ("", claim_descriptor):',

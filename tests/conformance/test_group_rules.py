@@ -76,6 +76,17 @@ async def test_shares_are_exact_over_calls_of_any_size(subject: Subject) -> None
     assert taken == {"a": 20, "b": 60}
 
 
+async def test_where_nobody_waits_all_begin_beside_each_other(subject: Subject) -> None:
+    await put_rules(subject, {"b": {"weight": "4"}})
+    await grouped(subject, "a", 1)
+    await grouped(subject, "b", 2)
+    await subject.claim(limit=1)  # a has its next turn behind both of b
+    await subject.claim(limit=2)
+    await grouped(subject, "c", 2)
+    await grouped(subject, "a", 2)
+    assert groups_of(await subject.claim(limit=1)) == {"a": 1}
+
+
 async def test_a_job_waits_for_no_more_than_the_weights_of_others(subject: Subject) -> None:
     await put_rules(subject, {"heavy": {"weight": "5"}, "calm": {"weight": "2"}})
     await grouped(subject, "heavy", 100)

@@ -416,11 +416,20 @@ UPDATE pinlater_virtual_times SET turn = ? WHERE queue_id = ? AND priority = ?
 INSERT INTO pinlater_turns (queue_id, priority, grp, turn, waits) VALUES /*rows*/
 ON CONFLICT (queue_id, priority, grp) DO UPDATE SET turn = excluded.turn, waits = excluded.waits
 
+-- name: await_turns
+-- A group that waits already stays as it is; another one has its next turn now, or later, where it had turns ahead.
+INSERT INTO pinlater_turns (queue_id, priority, grp, turn, waits) VALUES /*rows*/
+ON CONFLICT (queue_id, priority, grp) DO UPDATE SET turn = max(pinlater_turns.turn, excluded.turn), waits = 1
+WHERE pinlater_turns.waits = 0
+
 -- name: turns
 SELECT grp, turn, waits FROM pinlater_turns WHERE queue_id = ? AND priority = ? AND grp IN (/*keys*/)
 
 -- name: first_turns
-SELECT turn, grp FROM pinlater_turns WHERE queue_id = ? AND priority = ? AND waits = 1 ORDER BY turn, grp LIMIT ?
+-- With whether there are groups that wait for no turn: they have turns but no jobs, or are held back.
+SELECT turn, grp, EXISTS (SELECT 1 FROM pinlater_turns WHERE queue_id = ? AND priority = ? AND waits = 0)
+    OR EXISTS (SELECT 1 FROM pinlater_turns WHERE queue_id = ? AND priority = ? AND waits > 1)
+FROM pinlater_turns WHERE queue_id = ? AND priority = ? AND waits = 1 ORDER BY turn, grp LIMIT ?
 
 -- name: in_turn_in_priority
 -- The jobs in line of groups that are not held back now.
@@ -511,6 +520,9 @@ SELECT holder FROM pinlater_permits WHERE queue_id = ? LIMIT ?
 
 -- name: put_permits
 INSERT INTO pinlater_permits (queue_id, holder, grp, priority, claim_descriptor, check_at_ms) VALUES /*rows*/
+ON CONFLICT (queue_id, holder) DO UPDATE
+SET grp = excluded.grp, priority = excluded.priority, claim_descriptor = excluded.claim_descriptor,
+    check_at_ms = excluded.check_at_ms
 
 -- name: put_permits_off
 UPDATE pinlater_permits SET check_at_ms = ? WHERE queue_id = ? AND holder IN (/*keys*/)

@@ -12,7 +12,7 @@ room.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from heapq import heapify, heappop, heapreplace
 from itertools import product
 from typing import NamedTuple
@@ -35,12 +35,8 @@ job with a group has come in since. Meanwhile no job comes into line.
 """
 
 
-class DueJob(NamedTuple):
-    """A due job on its way into a line."""
-
-    job_id: int
-    run_after_ms: int
-    group: bytes
+DueJob = tuple[int, int, bytes]
+"""A due job on its way into a line: its id, run_after and group."""
 
 
 class _Line(NamedTuple):
@@ -49,6 +45,14 @@ class _Line(NamedTuple):
     turn: float
     jobs: Sequence[int]
     has_more: bool
+
+
+class _Turn(NamedTuple):
+    """What is written of a group: its next turn, and `waits` as in the tables."""
+
+    group: bytes
+    turn: float
+    waits: int
 
 
 class Turns:
@@ -81,9 +85,18 @@ class Turns:
         self._times: dict[int, float] = {}
         """The virtual time of each priority, locked."""
 
+        self._aside: set[int] = set()
+        """The priorities where groups may be that wait for no turn: they have no job, or are held back."""
+
+        self._waiting: dict[int, set[bytes]] = {}
+        """By priority, the groups that wait for turns, where all of them were read."""
+
         self._lines: dict[tuple[int, bytes], _Line] = {}
         self._picked: dict[int, tuple[int, bytes, float]] = {}
         """By job: its priority, its group, and the turn at which it was picked."""
+
+        self._rows: dict[int, Row] = {}
+        """Those of candidates, locked, by id: who asks again, for more, reads no job twice."""
 
         self._rooms: dict[bytes, GroupRoom | None] = {}
         """What groups have room for, of those that were come to; None: no bound is known."""
@@ -98,9 +111,10 @@ class Turns:
         self._passed_over: set[int] = set()
         self._is_clearing = False
 
-    def groups(self) -> dict[int, bytes]:
+    def groups(self) -> dict[int, str]:
         """The groups of the jobs that were picked, by id; one that was not in line is left out."""
-        return {job_id: group for job_id, (_, group, _) in self._picked.items()}
+        names = {group: group.decode() for _, group in self._lines}
+        return {job_id: names[group] for job_id, (_, group, _) in self._picked.items()}
 
     def candidates(self, queue_id: int, priorities: Sequence[int], limit: int, now_ms: int) -> list[Row]:
         """As `Session.candidates`."""
@@ -113,7 +127,8 @@ class Turns:
                 break
             ids = self._pick(priority, left, now_ms)
             statement = "candidates_in_line" if self._looks else "claim_in_line"
-            rows = {row[0]: row for row in session.rows_of(statement, (), sorted(ids))}
+            rows = self._rows
+            rows |= {row[0]: row for row in session.rows_of(statement, (), sorted(set(ids).difference(rows)))}
             found += [rows[job_id] for job_id in ids if job_id in rows]
             if (self._looks or self._is_clearing) and limit > len(found):
                 found += session.candidates(queue_id, [priority], limit - len(found), now_ms)
@@ -131,28 +146,50 @@ class Turns:
         session, queue_id = self._session, self._queue_id
         if not priorities:
             return self._times
-        found = _locked_times(session, queue_id, [CLEARING, *priorities])
-        self._times |= {priority: turn for priority, turn, _ in found}
+        wanted = session.bound([CLEARING, *priorities])
+        found = session.rows("times_for_claim", (queue_id, wanted, now_ms, queue_id, wanted))
+        self._times |= {priority: turn for priority, turn, *_ in found}
         if not self._times and not session.rows("times_of_queue", (queue_id,)):
             self._is_clearing = True  # it was done while this claim waited
         self._is_clearing |= CLEARING in self._times
-        for priority, turn, any_held in found:
+        for priority, turn, any_held, _ in found:
             if any_held:
                 _free_held(session, queue_id, priority, self._rules, turn, now_ms, until_ms=now_ms)
-        for priority in () if self._is_clearing else priorities:
+        due = priorities if not found or found[0][-1] else ()
+        for priority in () if self._is_clearing else due:
             rows = session.rows("due_jobs", (queue_id, priority, now_ms, ENTERED))
             if rows:
                 if priority not in self._times:
                     self._times |= make_times(session, queue_id, [priority])
-                entries = [DueJob(job_id, time_ms, _group_in(keys)) for job_id, time_ms, keys in rows]
-                session.run_of("into_line", (), sorted(each.job_id for each in entries))
+                entries = [(job_id, time_ms, _group_in(keys)) for job_id, time_ms, keys in rows]
+                session.run_of("into_line", (), sorted(job_id for job_id, _, _ in entries))
                 enter(session, queue_id, priority, entries, self._times[priority])
         return self._times
 
     def _pick(self, priority: int, limit: int, now_ms: int) -> list[int]:
         """Up to `limit` jobs of a priority, by the turns of their groups."""
         groups = self._next_groups(priority, limit + len(self._passed_over), now_ms)
-        lines = self._first_in_lines(priority, self._wanted(priority, groups, limit))
+        order, wanted = self._in_turn(priority, groups, limit)
+        lines = self._first_in_lines(priority, wanted)
+        if not self._passed_over and all(
+            group in lines and len(lines[group].jobs) == count and count <= self._left(priority, group)
+            for group, (_, count) in wanted.items()
+        ):  # no line ends before
+            jobs = {group: iter(line.jobs) for group, line in lines.items()}
+            picked = [next(jobs[group]) for _, group in order]
+            self._in_hand[priority] = Counter({group: count for group, (_, count) in wanted.items()})
+            self._picked |= {
+                job_id: (priority, group, turn) for job_id, (turn, group) in zip(picked, order, strict=True)
+            }
+        else:
+            picked = self._pick_singly(priority, groups, lines, limit)
+        self._lines |= {(priority, group): line for group, line in lines.items()}
+        return picked
+
+    def _pick_singly(
+        self, priority: int, groups: Sequence[tuple[float, bytes]], lines: dict[bytes, _Line], limit: int
+    ) -> list[int]:
+        """The same where lines end, or are passed over; further ones are read as they are come to."""
         picked: list[int] = []
         places: dict[bytes, int] = {}
         in_hand = self._in_hand[priority] = Counter()
@@ -162,7 +199,7 @@ class Turns:
             turn, group = heap[0]
             if group not in lines:  # the jobs of others ended sooner than was expected
                 unread = [each for each in groups if each[1] not in lines]
-                lines |= self._first_in_lines(priority, self._wanted(priority, unread, limit - len(picked)))
+                lines |= self._first_in_lines(priority, self._in_turn(priority, unread, limit - len(picked))[1])
                 if group not in lines:
                     heappop(heap)
                 continue
@@ -183,15 +220,19 @@ class Turns:
             in_hand[group] += 1
             self._picked[line.jobs[place]] = priority, group, turn
             heapreplace(heap, (turn + self._stride(priority, group), group))
-        self._lines |= {(priority, group): line for group, line in lines.items()}
         return picked
 
     def _next_groups(self, priority: int, limit: int, now_ms: int) -> list[tuple[float, bytes]]:
         """The first groups that may run, by turn; those that are paused, or have no room, are held back from now on."""
         session, which, wanted = self._session, (self._queue_id, priority), limit
         while True:
-            groups = [(turn, bytes(group)) for turn, group in session.rows("first_turns", (*which, wanted))]
+            rows = session.rows("first_turns", (*which, *which, *which, wanted))
+            groups = [(turn, bytes(group)) for turn, group, _ in rows]
+            if rows and rows[0][2]:
+                self._aside.add(priority)
             is_all = len(groups) < wanted
+            if is_all:
+                self._waiting[priority] = {group for _, group in groups}
             if self._looks:  # a claim would free these first
                 over = session.rows("held_turns", (*which, now_ms, HELD_AT_ONCE))
                 groups = sorted([*groups, *[(turn, bytes(group)) for group, turn, _ in over]])
@@ -199,6 +240,7 @@ class Turns:
                 return groups
             until = self._held_until([group for _, group in groups], now_ms)
             if until and not self._looks:
+                self._aside.add(priority)
                 held = [(*which, group, turn, until[group]) for turn, group in groups if group in until]
                 session.put("put_turns", held[:HELD_AT_ONCE])
                 continue
@@ -235,18 +277,27 @@ class Turns:
     def _stride(self, priority: int, group: bytes) -> float:
         return TURN * self._spread.get((priority, group), 1) / self._rules.of(group).weight
 
-    def _wanted(
+    def _in_turn(
         self, priority: int, groups: Sequence[tuple[float, bytes]], limit: int
-    ) -> dict[bytes, tuple[float, int]]:
-        """How many jobs each group would have of so many, if no line ended; with its turn. Groups come by turn."""
-        wanted: dict[bytes, tuple[float, int]] = {}
-        turns = {group: turn for turn, group in groups}
+    ) -> tuple[list[tuple[float, bytes]], dict[bytes, tuple[float, int]]]:
+        """The turns of so many hand-outs, if no line ended, in order; and of each group its first turn, and how many it
+        has of them. Groups come by turn.
+        """
+        order: list[tuple[float, bytes]] = []
+        strides: dict[bytes, float] = {}
         heap = list(groups)
         for _ in range(limit if heap else 0):
-            turn, group = heap[0]
-            wanted[group] = turns[group], wanted.get(group, (0.0, 0))[1] + 1
-            heapreplace(heap, (turn + self._stride(priority, group), group))
-        return wanted
+            first = turn, group = heap[0]
+            order.append(first)
+            stride = strides.get(group)
+            if stride is None:
+                stride = strides[group] = self._stride(priority, group)
+            heapreplace(heap, (turn + stride, group))
+        turns, counts = (
+            dict(reversed([(group, turn) for turn, group in groups])),
+            Counter([group for _, group in order]),
+        )
+        return order, {group: (turns[group], count) for group, count in counts.items()}
 
     def _first_in_lines(self, priority: int, wanted: Mapping[bytes, tuple[float, int]]) -> dict[bytes, _Line]:
         """The lines of groups, by turn and number of jobs; of each one more is read, to know whether there are more."""
@@ -259,36 +310,32 @@ class Turns:
             if jobs[group]
         }
 
-    def serve(self, ids: Collection[int]) -> None:
+    def serve(self, ids: Set[int]) -> None:
         """These were handed out: they leave their lines, and their groups have had so many turns."""
-        session, queue_id = self._session, self._queue_id
         if self._is_clearing:  # others were not in line
             ids = self._picked.keys() & ids
         if not ids:
             return
-        session.run_of("remove_lines", (), sorted(ids))
-        served: defaultdict[int, defaultdict[bytes, int]] = defaultdict(lambda: defaultdict(int))
-        last: dict[int, float] = {}
-        for job_id in ids:
+        of_priority: defaultdict[int, list[tuple[int, bytes, float]]] = defaultdict(list)
+        for job_id in sorted(ids):
             priority, group, turn = self._picked[job_id]
-            served[priority][group] += 1
-            last[priority] = max(turn, last.get(priority, turn))
+            of_priority[priority].append((job_id, group, turn))
+        served = {priority: Counter([group for _, group, _ in some]) for priority, some in of_priority.items()}
         if self._most:
-            self._use_room([group for counts in served.values() for group, n in counts.items() for _ in range(n)])
+            self._use_room(sum(served.values(), Counter()))
         for priority, counts in sorted(served.items()):
-            turns: list[Row] = []
+            turns: list[_Turn] = []
             for group, count in sorted(counts.items()):
                 line, room = self._lines[priority, group], self._rooms.get(group)
-                waits = int(line.has_more or any(job_id not in ids for job_id in line.jobs))
+                waits = int(line.has_more or not ids >= set(line.jobs))
                 if waits and room is not None and not room.jobs:
                     waits = room.until_ms
-                turns.append((queue_id, priority, group, line.turn + count * self._stride(priority, group), waits))
-            session.put("put_turns", turns)
-            self._move_on(priority, last[priority], 2 * len(ids), may_be_empty=not all(row[4] == 1 for row in turns))
+                turns.append(_Turn(group, line.turn + count * self._stride(priority, group), waits))
+            some = of_priority[priority]
+            self._move_on(priority, max([turn for *_, turn in some]), turns, [job_id for job_id, *_ in some])
 
-    def _use_room(self, groups: Iterable[bytes]) -> None:
-        """A job of each of these was handed out."""
-        used = Counter(groups)
+    def _use_room(self, used: Counter[bytes]) -> None:
+        """So many jobs of each group were handed out."""
         self._handed_out += used
         self._in_hand = {}
         for group, count in used.items():
@@ -302,19 +349,37 @@ class Turns:
         rooms = [(self._queue_id, group, *room) for group in sorted(self._used_rooms) if (room := self._rooms[group])]
         self._session.put("put_rooms", rooms)
 
-    def _move_on(self, priority: int, time: float, limit: int, *, may_be_empty: bool) -> None:
-        """The virtual time is that of the last hand-out; it never goes back, also where turns were given back.
-        Where nobody waits, it is beyond all turns: whoever comes next begins beside all others. What groups without
-        jobs had before it counts no more, and goes, up to `limit`.
+    def _move_on(self, priority: int, time: float, turns: Sequence[_Turn], ids: Sequence[int]) -> None:
+        """Write the turns of groups of which these jobs were handed out, and the virtual time, which is that of the
+        last hand-out; it never goes back, also where turns were given back. Where nobody waits, it is beyond all turns:
+        whoever comes next begins beside all others. What groups without jobs had before it counts no more, and goes,
+        of up to two groups for each job.
         """
         session, which = self._session, (self._queue_id, priority)
         time = max(time, self._times.get(priority, 0.0))
-        if may_be_empty and not session.rows("first_turns", (*which, 1)):
-            time = max(time, session.rows("last_past_turn", (*which, *which))[0][0] or 0.0)
+        if all(each.waits != 1 for each in turns) and not self._others_wait(priority, turns):
+            time = max(time, *[each.turn for each in turns])
+            if priority in self._aside:
+                time = max(time, session.rows("last_past_turn", (*which, *which))[0][0] or 0.0)
         self._times[priority] = time
-        session.run("set_virtual_time", (time, *which))
-        past = [bytes(group) for (group,) in session.rows("past_turns", (*which, time, limit))]
-        session.run_in("remove_turns", which, past)
+        over = {each.group for each in turns if not each.waits and each.turn <= time}
+        if priority in self._aside:
+            over.update(bytes(group) for (group,) in session.rows("past_turns", (*which, time, 2 * len(ids))))
+        session.leave_lines(*which, ids, [each for each in turns if each.group not in over], over, time)
+        if any(each.waits != 1 and each.group not in over for each in turns):
+            self._aside.add(priority)
+        if priority in self._waiting:
+            self._waiting[priority].difference_update([each.group for each in turns if each.waits != 1])
+
+    def _others_wait(self, priority: int, turns: Sequence[_Turn]) -> bool:
+        """Whether groups wait for turns beside these."""
+        served = {each.group for each in turns}
+        waiting = self._waiting.get(priority)
+        if waiting is None:
+            which = self._queue_id, priority
+            rows = self._session.rows("first_turns", (*which, *which, *which, len(served) + 1))
+            waiting = {bytes(group) for _, group, _ in rows}
+        return not waiting <= served
 
 
 def _group_in(keys: bytes | None) -> bytes:
@@ -327,11 +392,7 @@ def first_in_lines(
     """The ids of the first jobs in the lines of groups, so many at most of each."""
     found: dict[bytes, list[int]] = {group: [] for group in counts}
     for some in in_slices(list(counts.items()), GROUPS_PER_STATEMENT):
-        padded = [*some, *[(some[-1][0], 0)] * ((1 << (len(some) - 1).bit_length()) - len(some))]
-        text = "\nUNION ALL\n".join([session.statements["first_in_line"]] * len(padded))
-        values = [value for group, count in padded for value in (queue_id, priority, group, count)]
-        session.cursor.execute(text, values)
-        for group, _, job_id in sorted(session.cursor.fetchall()):
+        for group, _, job_id in sorted(session.first_in_lines(queue_id, priority, dict(some))):
             found[bytes(group)].append(job_id)
     return found
 
@@ -341,12 +402,7 @@ def first_in_lines(
 
 def lock_times(session: Session, queue_id: int, priorities: Iterable[int]) -> dict[int, float]:
     """The virtual times of these priorities that have one; nobody else changes their lines until the commit."""
-    return {priority: turn for priority, turn, _ in _locked_times(session, queue_id, priorities)}
-
-
-def _locked_times(session: Session, queue_id: int, priorities: Iterable[int]) -> list[Row]:
-    """The same, each with its priority and whether groups are held back there."""
-    return session.rows_of("virtual_times", (queue_id,), sorted(set(priorities)))
+    return dict(session.rows_of("virtual_times", (queue_id,), sorted(set(priorities))))
 
 
 def make_times(session: Session, queue_id: int, priorities: Iterable[int]) -> dict[int, float]:
@@ -365,19 +421,25 @@ def make_times(session: Session, queue_id: int, priorities: Iterable[int]) -> di
     return times
 
 
+def enter_new(session: Session, queue_id: int, due: Mapping[int, Sequence[DueJob]]) -> None:
+    """Put new jobs that are IN_LINE into the lines of their groups. By priority: one without any has a virtual time
+    from now on, too, since jobs with groups came in.
+    """
+    rows = [(*entry, priority) for priority, entries in due.items() for entry in entries]
+    if rows and session.enter_lines(queue_id, sorted(due), rows):
+        return
+    times = make_times(session, queue_id, due)
+    for priority, entries in sorted(due.items()):
+        enter(session, queue_id, priority, entries, times[priority])
+
+
 def enter(session: Session, queue_id: int, priority: int, entries: Sequence[DueJob], time: float) -> None:
     """Put jobs that are IN_LINE into the lines of their groups. A group that waits for nothing yet has its next turn
     now, at the virtual `time`, or later, where it had turns ahead of that.
     """
-    groups = {each.group for each in entries}
-    known = {bytes(row[0]): row[1:] for row in session.rows_in("turns", (queue_id, priority), groups)}
-    session.put("put_lines", [(each.job_id, queue_id, priority, each.group, each.run_after_ms) for each in entries])
-    turns: list[Row] = []
-    for group in sorted(groups):
-        turn, waits = known.get(group, (0.0, 0))
-        if not waits:
-            turns.append((queue_id, priority, group, max(turn, time), 1))
-    session.put("put_turns", turns)
+    session.put("put_lines", [(job_id, queue_id, priority, group, time_ms) for job_id, time_ms, group in entries])
+    groups = sorted({group for _, _, group in entries})
+    session.put("await_turns", [(queue_id, priority, group, time, 1) for group in groups])
 
 
 def leave(session: Session, ids: Sequence[int]) -> None:
@@ -449,7 +511,7 @@ def waiting_groups(session: Session, queue: str, priorities: Sequence[int]) -> d
     return {
         priority: {
             bytes(group).decode(): rules.of(bytes(group)).weight
-            for _, group in session.rows("first_turns", (queue_id, priority, WEIGHED))
+            for _, group, _ in session.rows("first_turns", (*(queue_id, priority) * 3, WEIGHED))
         }
         for priority in priorities
     }

@@ -10,7 +10,15 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from pinlater.backends.group_store import ENTERED
-from pinlater.backends.permit_store import FreedPermits, GroupRoom, Permit, PermitAnswer, PermitKey, PermitRequest
+from pinlater.backends.permit_store import (
+    FreedPermits,
+    GroupRoom,
+    Permit,
+    PermitAnswer,
+    PermitKey,
+    PermitRequest,
+    permit_holder,
+)
 from pinlater.backends.sql.chains import Freed
 from pinlater.backends.sql.group_lines import Turns, first_in_lines, rules_of, wait_again
 from pinlater.backends.sql.session import Row, Session
@@ -61,7 +69,7 @@ def _counts(session: Session, queue_id: int, groups: Collection[bytes]) -> dict[
 
 
 def _holders(keys: Iterable[PermitKey]) -> list[bytes]:
-    return [key.holder.encode() for key in keys]
+    return [permit_holder(shard_id, job_id).encode() for shard_id, _, job_id, _ in keys]
 
 
 def take_permits(
@@ -69,18 +77,22 @@ def take_permits(
 ) -> list[PermitAnswer]:
     queue_id = _locked(session, queue)
     counted = {each.group.encode() for each in requests if each.concurrency is not None}
-    holders = _holders(key for each in requests for key in each.keys)
-    known = {bytes(holder): bytes(group) for holder, group, *_ in session.rows_in("permits", (queue_id,), holders)}
     held = _counts(session, queue_id, counted)
+    holders = [_holders(each.keys) for each in requests]
+    some = [own for each, own in zip(requests, holders, strict=True) if not _fits(each, held)]
+    known = {
+        bytes(holder): bytes(group)
+        for holder, group, *_ in session.rows_in("permits", (queue_id,), [each for own in some for each in own])
+    }
     states = _states(session, queue_id, {each.group.encode() for each in requests if each.per_second is not None})
     answers: list[PermitAnswer] = []
     new: list[Row] = []
     replaced: list[bytes] = []
     changed: list[Row] = []
-    for request in requests:
+    for request, own in zip(requests, holders, strict=True):
         group, wanted, retry_after_ms = request.group.encode(), len(request.keys), 0
         if request.concurrency is not None:
-            of_group = [known.get(holder) == group for holder in _holders(request.keys)]
+            of_group = [known.get(holder) == group for holder in own]
             wanted = _first_that_fit(of_group, request.concurrency - held[group])
         granted = wanted
         if request.per_second is not None and wanted:
@@ -92,15 +104,21 @@ def take_permits(
             changed.append(state._replace(bucket=level, full_at_ms=full_at_ms).row(queue_id, group))
         if request.concurrency is not None:
             new += [
-                (queue_id, key.holder.encode(), group, key.priority, key.claim_descriptor, check_at_ms)
-                for key in request.keys[:granted]
+                (queue_id, holder, group, priority, claim_descriptor, check_at_ms)
+                for holder, (_, priority, _, claim_descriptor) in zip(own[:granted], request.keys, strict=False)
             ]
-        replaced += [holder for holder in _holders(request.keys[:granted]) if holder in known]
+        else:
+            replaced += [holder for holder in own[:granted] if holder in known]
         answers.append(PermitAnswer(granted, retry_after_ms))
     session.run_in("remove_permits", (queue_id,), replaced)
     session.put("put_permits", new)
     session.put("put_permit_groups", changed)
     return answers
+
+
+def _fits(request: PermitRequest, held: Mapping[bytes, int]) -> bool:
+    """Whether all claims can have permits, also if none of the jobs has one yet."""
+    return request.concurrency is not None and held[request.group.encode()] + len(request.keys) <= request.concurrency
 
 
 def _first_that_fit(have_permits: Sequence[bool], free: int) -> int:
@@ -115,7 +133,7 @@ def _first_that_fit(have_permits: Sequence[bool], free: int) -> int:
 
 def end_permits(session: Session, queue: str, keys: Sequence[PermitKey]) -> dict[str, FreedPermits]:
     queue_id = _locked(session, queue)
-    by_holder = {key.holder.encode(): key for key in keys}
+    by_holder = dict(zip(_holders(keys), keys, strict=True))
     ended: dict[bytes, list[bytes]] = {}
     for holder, group, _, claim_descriptor in session.rows_in("permits", (queue_id,), by_holder):
         if by_holder[bytes(holder)].claim_descriptor in ("", claim_descriptor):

@@ -1019,11 +1019,21 @@ INSERT IGNORE INTO pinlater_virtual_times (queue_id, priority, turn) VALUES /*ro
 INSERT INTO pinlater_turns (queue_id, priority, grp, turn, waits) VALUES /*rows*/
 ON DUPLICATE KEY UPDATE turn = VALUES(turn), waits = VALUES(waits)
 
+-- name: await_turns
+-- In this order: the second one sees the first.
+INSERT INTO pinlater_turns (queue_id, priority, grp, turn, waits) VALUES /*rows*/
+ON DUPLICATE KEY UPDATE turn = IF(waits = 0, GREATEST(turn, VALUES(turn)), turn), waits = IF(waits = 0, 1, waits)
+
 -- name: virtual_times
+SELECT priority, turn FROM pinlater_virtual_times WHERE queue_id = %s AND priority IN %s ORDER BY priority FOR UPDATE
+
+-- name: times_for_claim
 -- The last of the index: for a range beside columns of the outer row all turns of the priority would be read.
 SELECT priority, turn, COALESCE((SELECT held.waits FROM pinlater_turns held FORCE INDEX (pinlater_turns_order)
-    WHERE held.queue_id = times.queue_id AND held.priority = times.priority
-    ORDER BY held.waits DESC LIMIT 1), 0) > 1
+        WHERE held.queue_id = times.queue_id AND held.priority = times.priority
+        ORDER BY held.waits DESC LIMIT 1), 0) > 1,
+    EXISTS (SELECT 1 FROM pinlater_jobs FORCE INDEX (pinlater_jobs_order)
+        WHERE queue_id = %s AND state = 0 AND priority IN %s AND run_after_ms <= %s)
 FROM pinlater_virtual_times times WHERE queue_id = %s AND priority IN %s ORDER BY priority FOR UPDATE
 
 -- name: due_jobs
@@ -1045,6 +1055,11 @@ SELECT job_id, queue_id, priority, grp FROM pinlater_lines WHERE job_id IN %s
 
 -- name: remove_lines
 DELETE FROM pinlater_lines WHERE job_id IN %s
+
+-- name: put_permits
+INSERT INTO pinlater_permits (queue_id, holder, grp, priority, claim_descriptor, check_at_ms) VALUES /*rows*/
+ON DUPLICATE KEY UPDATE grp = VALUES(grp), priority = VALUES(priority), claim_descriptor = VALUES(claim_descriptor),
+    check_at_ms = VALUES(check_at_ms)
 
 -- name: put_permit_groups
 INSERT INTO pinlater_permit_groups (queue_id, grp, tokens, at_ms, full_at_ms, waiting, until_ms) VALUES /*rows*/

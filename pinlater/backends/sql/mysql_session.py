@@ -29,6 +29,7 @@ class MysqlSession(Session):
     """
 
     mark = "%s"
+    prepares = False
 
     def __init__(
         self, cursor: Any, statements: Mapping[str, str], shard_id: str, *, locking: bool, max_packet: int
@@ -106,7 +107,7 @@ class MysqlSession(Session):
         """Python writes the values: that the driver looks at each costs more than the server's part."""
         head, _, tail = text.partition("/*rows*/")
         count = 0
-        for some in self._packets([_written_row(row) for row in rows], _written_bytes):
+        for some in self._packets(_written_rows(rows), _written_bytes):
             values = [value for _, large in some for value in large]
             self.cursor.execute(f"{head}{','.join([text for text, _ in some])}{tail}", values)
             count += int(self.cursor.rowcount)
@@ -119,10 +120,11 @@ class MysqlSession(Session):
     def insert_jobs(self, jobs: Sequence[NewJob], statement: str = "insert_jobs") -> None:
         """Rows of many statements where they are large, in this one transaction."""
         head, row = self.statements[statement], self.statements[f"{statement}_row"]
-        texts = 1 if statement == "insert_extended_jobs" else 0
+        has_keys = statement == "insert_extended_jobs"
         for some in self._packets(jobs, _row_bytes):
-            rows = [row % (*job[texts:-3], job[-2]) for job in some]
-            values = [value for job in some for value in (*job[:texts], job[-3], job[-1])]
+            keys = {job[0]: literal(job[0]) for job in some} if has_keys else {}
+            rows = [row % ((keys[job[0]], *job[1:-3], job[-2]) if has_keys else (*job[:-3], job[-2])) for job in some]
+            values = [value for job in some for value in (job[-3], job[-1])]
             self.cursor.execute(f"{head} {','.join(rows)}", values)
 
     def candidates(self, queue_id: int, priorities: Sequence[int], limit: int, now_ms: int) -> list[Row]:
@@ -160,10 +162,25 @@ class MysqlSession(Session):
             yield rows[start:]
 
 
-def _written_row(row: Row) -> tuple[str, Sequence[bytes | str]]:
-    """The row as text, and the values that the driver writes into it."""
-    text = f"({','.join([str(value) if type(value) is int else literal(value) for value in row])})"
-    return text, [value for value in row if literal(value) == _LARGE] if _LARGE in text else ()
+def _written_rows(rows: Sequence[Row]) -> list[tuple[str, Sequence[bytes | str]]]:
+    """Each row as text, and the values that the driver writes into it."""
+    texts = zip(*map(_written_column, zip(*rows, strict=True)), strict=True)
+    written = [f"({','.join(row)})" for row in texts]
+    return [
+        (text, [value for value in row if literal(value) == _LARGE] if _LARGE in text else ())
+        for text, row in zip(written, rows, strict=True)
+    ]
+
+
+def _written_column(values: Sequence[object]) -> list[str]:
+    """Values of many rows, of which each is written once."""
+    kinds = set(map(type, values))
+    if kinds == {int}:
+        return list(map(str, values))
+    if kinds <= {bytes, str}:
+        texts = {value: literal(value) for value in set(values)}
+        return [texts[value] for value in values]
+    return list(map(literal, values))
 
 
 def _written_bytes(written: tuple[str, Sequence[bytes | str]]) -> int:

@@ -364,6 +364,25 @@ SELECT %s::SMALLINT, %s::BIGINT, %s::INTEGER, %s::TEXT, %b::BYTEA, 1
 -- name: new_jobs
 SELECT * FROM unnest(%b::SMALLINT[], %b::BIGINT[], %b::INTEGER[], %b::TEXT[], %b::BYTEA[]) WITH ORDINALITY
 
+-- name: store_in_groups
+-- The same of jobs that have a group: IN_LINE, where they are due.
+WITH queue AS MATERIALIZED (SELECT id FROM pinlater_queues WHERE name = %s FOR KEY SHARE),
+taken AS MATERIALIZED (
+    SELECT queue_id, setval('pinlater_ids', GREATEST((SELECT last_value FROM pinlater_ids), %s) + %s) - %s AS first_id
+    FROM (SELECT id AS queue_id, pg_advisory_xact_lock(hashtextextended('pinlater ids', 0)) FROM queue) AS locked
+),
+job (priority, run_after_ms, attempts, custom_status, body, job_keys, place) AS (
+    SELECT * FROM unnest(%b::SMALLINT[], %b::BIGINT[], %b::INTEGER[], %b::TEXT[], %b::BYTEA[], %b::BYTEA[]) WITH ORDINALITY
+),
+stored AS (
+    INSERT INTO pinlater_jobs (job_keys, extended, {new_job})
+    SELECT job.job_keys, %s, taken.first_id + job.place - 1, taken.queue_id,
+        CASE WHEN job.run_after_ms <= %s THEN 8 ELSE 0 END, job.priority, job.run_after_ms, job.attempts, job.attempts,
+        %s, %s, job.custom_status, octet_length(job.body), job.body
+    FROM taken CROSS JOIN job
+)
+SELECT queue_id, first_id FROM taken
+
 -- name: insert_jobs
 INSERT INTO pinlater_jobs ({stored_job}) VALUES /*rows*/
 
@@ -898,9 +917,55 @@ SELECT COUNT(pg_notify(%s, %s || queue.name)) FROM pinlater_queues queue
 WHERE queue.id = ANY(%s) AND EXISTS (SELECT 1 FROM pinlater_subscribers subscriber
     WHERE subscriber.queue_id = queue.id AND subscriber.process <> %s AND subscriber.until > clock_timestamp())
 
+-- name: await_turns
+INSERT INTO pinlater_turns (queue_id, priority, grp, turn, waits) VALUES /*rows*/
+ON CONFLICT (queue_id, priority, grp) DO UPDATE SET turn = GREATEST(pinlater_turns.turn, excluded.turn), waits = 1
+WHERE pinlater_turns.waits = 0
+
 -- name: virtual_times
+SELECT priority, turn FROM pinlater_virtual_times WHERE queue_id = %s AND priority = ANY(%s) ORDER BY priority FOR UPDATE
+
+-- name: enter_lines
+-- `virtual_times`, `await_turns` and `put_lines` in one. Nothing is done unless exactly these priorities have virtual times.
+WITH times AS MATERIALIZED (
+    SELECT priority, turn FROM pinlater_virtual_times WHERE queue_id = %s AND priority = ANY(%b) ORDER BY priority FOR UPDATE
+),
+known AS MATERIALIZED (
+    SELECT * FROM times WHERE (SELECT array_agg(priority ORDER BY priority) FROM times) = %b::SMALLINT[]
+),
+waiting AS (
+    INSERT INTO pinlater_turns (queue_id, priority, grp, turn, waits)
+    SELECT %s, priority, grp, turn, 1 FROM unnest(%b::SMALLINT[], %b::BYTEA[]) AS line (priority, grp) JOIN known USING (priority)
+    ON CONFLICT (queue_id, priority, grp) DO UPDATE SET turn = GREATEST(pinlater_turns.turn, excluded.turn), waits = 1
+    WHERE pinlater_turns.waits = 0
+)
+INSERT INTO pinlater_lines (job_id, queue_id, priority, grp, run_after_ms)
+SELECT id, %s, priority, grp, run_after_ms
+FROM unnest(%b::BIGINT[], %b::BIGINT[], %b::BYTEA[], %b::SMALLINT[]) AS job (id, run_after_ms, grp, priority)
+    JOIN known USING (priority)
+
+-- name: leave_lines
+-- `remove_lines`, `put_turns`, `remove_turns` and `set_virtual_time` in one.
+WITH handed_out AS (DELETE FROM pinlater_lines WHERE job_id = ANY(%s)),
+served AS (
+    UPDATE pinlater_turns own SET turn = now.turn, waits = now.waits
+    FROM unnest(%s::BYTEA[], %s::DOUBLE PRECISION[], %s::BIGINT[]) AS now (grp, turn, waits)
+    WHERE own.queue_id = %s AND own.priority = %s AND own.grp = now.grp
+),
+over AS (DELETE FROM pinlater_turns WHERE queue_id = %s AND priority = %s AND grp = ANY(%s::BYTEA[]))
+UPDATE pinlater_virtual_times SET turn = %s WHERE queue_id = %s AND priority = %s
+
+-- name: first_in_lines
+SELECT wanted.grp, line.run_after_ms, line.job_id
+FROM unnest(%b::BYTEA[], %b::BIGINT[]) AS wanted (grp, amount) CROSS JOIN LATERAL (
+    SELECT run_after_ms, job_id FROM pinlater_lines
+    WHERE queue_id = %s AND priority = %s AND grp = wanted.grp ORDER BY run_after_ms, job_id LIMIT wanted.amount) AS line
+
+-- name: times_for_claim
 SELECT priority, turn, EXISTS (SELECT 1 FROM pinlater_turns held
-    WHERE held.queue_id = times.queue_id AND held.priority = times.priority AND held.waits > 1)
+        WHERE held.queue_id = times.queue_id AND held.priority = times.priority AND held.waits > 1),
+    EXISTS (SELECT 1 FROM pinlater_jobs
+        WHERE queue_id = %s AND state = 0 AND priority = ANY(%s) AND run_after_ms <= %s)
 FROM pinlater_virtual_times times WHERE queue_id = %s AND priority = ANY(%s) ORDER BY priority FOR UPDATE
 
 -- name: due_jobs

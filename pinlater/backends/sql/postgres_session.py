@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, cast
 from pinlater.backends.base import ClaimRequest
 from pinlater.backends.deferred_notifications import MOST_JOBS
 from pinlater.backends.sql.low_water import LowWaterMarks
-from pinlater.backends.sql.records import NEW_JOB, parts
+from pinlater.backends.sql.records import NEW_JOB, SHOWN, parts
 from pinlater.backends.sql.session import NewJob, Row, Session, in_slices, insert_parts
 from pinlater.errors import QueueNotFound
 from pinlater.model import MAX_STATUS_CHARS, Job
@@ -198,6 +198,68 @@ class PostgresSession(Session):
         if self._marks:
             self._note_pending(queue_id, min(run_after_ms))
         return int(first_id)
+
+    def store_in_groups(
+        self, queue: str, jobs: Sequence[Job], job_keys: Sequence[bytes], floor: int, now_ms: int
+    ) -> tuple[int, int] | None:
+        """As store_at_once."""
+        count = len(jobs)
+        bodies = [job.body for job in jobs]
+        if count > MOST_AT_ONCE or sum(map(len, bodies)) > MOST_BYTES_AT_ONCE:
+            return None
+        run_after_ms = [now_ms if job.run_after_ms is None else job.run_after_ms for job in jobs]
+        columns = (
+            [job.priority for job in jobs],
+            run_after_ms,
+            [job.attempts_allowed for job in jobs],
+            [job.custom_status[:MAX_STATUS_CHARS] for job in jobs],
+            bodies,
+            job_keys,
+        )
+        rows = self.rows("store_in_groups", (queue, floor, count, count, *columns, SHOWN, now_ms, now_ms, now_ms))
+        if not rows:
+            raise QueueNotFound.of(queue)
+        ((queue_id, first_id),) = rows
+        self.enqueued.add(queue_id)
+        self._note_pending(queue_id, min(run_after_ms))
+        return queue_id, int(first_id)
+
+    def enter_lines(self, queue_id: int, priorities: Sequence[int], entries: Sequence[Row]) -> bool:
+        groups = sorted({(priority, group) for *_, group, priority in entries})
+        columns = [list(column) for column in zip(*entries, strict=True)]
+        values = (queue_id, [0, *priorities], priorities, queue_id, *map(list, zip(*groups, strict=True)))
+        return self.run("enter_lines", (*values, queue_id, *columns)) == len(entries)
+
+    def first_in_lines(self, queue_id: int, priority: int, counts: Mapping[bytes, int]) -> list[Row]:
+        return self.rows("first_in_lines", (list(counts), list(counts.values()), queue_id, priority))
+
+    def leave_lines(
+        self,
+        queue_id: int,
+        priority: int,
+        ids: Sequence[int],
+        turns: Sequence[tuple[bytes, float, int]],
+        over: Collection[bytes],
+        time: float,
+    ) -> None:
+        """One statement."""
+        columns = [list(column) for column in zip(*turns, strict=True)] or [[], [], []]
+        which = queue_id, priority
+        self.run("leave_lines", (list(ids), *columns, *which, *which, list(over), time, *which))
+
+    def put(self, name: str, rows: Sequence[Row]) -> int:
+        """Several rows as arrays: one statement, whatever their number, which stays prepared."""
+        if len(rows) < 2:
+            return super().put(name, rows)
+        insert = self.statements[name]
+        types = copied(insert, self.statements["schema"])[1]
+        arrays = ", ".join([f"%b::{each}[]" for each in types])
+        text = insert.replace("VALUES /*rows*/", f"SELECT * FROM unnest({arrays})")
+        count = 0
+        for some in in_slices(rows, JOBS_PER_COPY):
+            self.cursor.execute(text, [list(column) for column in zip(*some, strict=True)])
+            count += int(self.cursor.rowcount)
+        return count
 
     def put_new(self, name: str, rows: Sequence[Row]) -> None:
         if len(rows) <= MOST_ROWS_INSERTED:

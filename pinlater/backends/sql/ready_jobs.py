@@ -64,17 +64,18 @@ SMALLEST_ID = 10**15
 
 def first_new_id(session: Session, count: int, now_ms: int) -> int:
     """The first of `count` ids that follow each other."""
-    return session.allocate_ids(count, _least_id(now_ms))
+    return session.allocate_ids(count, least_id(now_ms))
 
 
-def _least_id(now_ms: int) -> int:
+def least_id(now_ms: int) -> int:
+    """No new id is under it."""
     return max(now_ms * 1000, SMALLEST_ID)
 
 
 def enqueue(session: Session, queue: str, jobs: Sequence[Job], now_ms: int) -> list[str]:
     """The queue is locked against deletion first, so that no job comes in behind the last look at its leftovers."""
     has_references = BodyReference in [type(job.body) for job in jobs]
-    first_id = None if has_references else session.store_at_once(queue, jobs, _least_id(now_ms), now_ms)
+    first_id = None if has_references else session.store_at_once(queue, jobs, least_id(now_ms), now_ms)
     if first_id is None:
         queue_id = session.queue_id(queue, "queue_id_for_enqueue")
         if not jobs:
@@ -371,7 +372,7 @@ def _hand_out(
     batches: Sequence[Sequence[Row]],
     from_ms: int,
     own_ms: Mapping[int, int],
-    groups: Mapping[int, bytes] | None,
+    groups: Mapping[int, str] | None,
 ) -> list[list[DequeuedJob]]:
     """`groups` of the jobs, by id, where the queue has some; jobs that are left out have none."""
     descriptors = Descriptors(queue, session.shard_id)
@@ -383,7 +384,7 @@ def _hand_out(
     ]
     if groups is not None:
         for batch, jobs in zip(batches, handed_out, strict=True):
-            give_groups(jobs, [groups.get(row[0], b"").decode() for row in batch])
+            give_groups(jobs, [groups.get(row[0], "") for row in batch])
     if own_ms:
         for batch, jobs in zip(batches, handed_out, strict=True):
             for row, job in zip(batch, jobs, strict=True):
@@ -437,7 +438,11 @@ def claim_listed(
     batches, from_ms = [batch], now_ms + request.spare_ms
     own_ms = _own_timeouts(session, [request], batches)
     _put_under_claims(session, [request], batches, from_ms, own_ms)
-    groups = None if rules_version is None else _groups_of(session, {row[0]: row for row in batch})
+    groups = None
+    if rules_version is not None:
+        groups = {
+            job_id: group.decode() for job_id, group in _groups_of(session, {row[0]: row for row in batch}).items()
+        }
     (handed_out,) = _hand_out(session, queue, [request], batches, from_ms, own_ms, groups)
     given = iter(handed_out)
     return [ClaimAnswer(each, next(given) if each is ClaimOutcome.CLAIMED else None) for each in outcomes]

@@ -178,7 +178,7 @@ def _rows(file_name: str) -> dict[str, str]:
     new_text, bound = _NEW_TEXT[file_name], _BOUND[file_name]
     new = {"state": "0", "custom_status": new_text, "body": new_text}
     number = _NEW_NUMBER[file_name]
-    extended = {"job_keys": new_text, "custom_status": new_text, "body": new_text}
+    extended = {"job_keys": bound, "custom_status": new_text, "body": new_text}
     new_extended = ("job_keys", "extended", *NEW_JOB)
     own = ("id", "queue_id", "run_after_ms", "attempts_allowed", "attempts_remaining", "created_at_ms", "updated_at_ms")
     copied = dict.fromkeys(own, bound) | {"state": "0", "custom_status": _WITH_HISTORY[file_name]}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cache
 from itertools import groupby
@@ -138,12 +138,56 @@ class Session(ABC):
         """
         return None
 
+    def store_in_groups(
+        self, queue: str, jobs: Sequence[Job], job_keys: Sequence[bytes], floor: int, now_ms: int
+    ) -> tuple[int, int] | None:
+        """The same of jobs that have a group, and nothing else of what few jobs have; those that are due are IN_LINE.
+        The queue's id, and the first of theirs.
+        """
+        return None
+
+    def enter_lines(self, queue_id: int, priorities: Sequence[int], entries: Sequence[Row]) -> bool:
+        """Put jobs that are IN_LINE into the lines of their groups, which wait for turns then, with one statement: id,
+        run_after, group and priority of each. False: some of these priorities have no virtual time, or groups are
+        taken off, or this store has no such statement; then nothing was done.
+        """
+        return False
+
+    def first_in_lines(self, queue_id: int, priority: int, counts: Mapping[bytes, int]) -> list[Row]:
+        """The first jobs in the lines of groups, so many of each: group, run_after and id of each."""
+        wanted = list(counts.items())
+        if self.prepares:
+            wanted += [(wanted[-1][0], 0)] * (_power_of_two(len(wanted)) - len(wanted))
+        text = "\nUNION ALL\n".join([self.statements["first_in_line"]] * len(wanted))
+        self.cursor.execute(text, [value for group, count in wanted for value in (queue_id, priority, group, count)])
+        return list(self.cursor.fetchall())
+
+    def leave_lines(
+        self,
+        queue_id: int,
+        priority: int,
+        ids: Sequence[int],
+        turns: Sequence[tuple[bytes, float, int]],
+        over: Collection[bytes],
+        time: float,
+    ) -> None:
+        """Jobs that were handed out leave their lines. The turns of groups from now on, those that are over, and the
+        virtual time.
+        """
+        self.run_of("remove_lines", (), ids)
+        self.put("put_turns", [(queue_id, priority, *each) for each in turns])
+        self.run("set_virtual_time", (time, queue_id, priority))
+        self.run_in("remove_turns", (queue_id, priority), over)
+
     def exported_jobs(self, ids: Sequence[int]) -> list[Row]:
         """The jobs behind one id, up to another: EXPORTED_NUMBERS and EXPORTED_REST of each."""
         return self.rows("export_jobs", ids)
 
     mark: str
     """What stands for a value in a statement."""
+
+    prepares: bool = True
+    """Whether statements stay prepared, so that lists had better have few lengths."""
 
     def rows_at_once(self, rows: int) -> int:
         """How many of so many rows go into one statement; powers of two stay prepared."""
@@ -180,7 +224,7 @@ class Session(ABC):
         left, behind = sorted(set(keys)), () if ids is None else (ids,)
         while left:
             some, left = left[:KEYS_PER_STATEMENT], left[KEYS_PER_STATEMENT:]
-            padded = some + some[-1:] * ((1 << (len(some) - 1).bit_length()) - len(some))
+            padded = some + some[-1:] * (_power_of_two(len(some)) - len(some)) if self.prepares else some
             text = self.statements[name].replace("/*keys*/", ",".join([self.mark] * len(padded)))
             text = text.replace("/*key_rows*/", " UNION ALL ".join([f"SELECT {self.mark} AS k"] * len(padded)))
             self.cursor.execute(text, (*values, *padded, *behind))
@@ -211,6 +255,11 @@ class Session(ABC):
     @abstractmethod
     def snapshot(self) -> None:
         """First in a session that reads: all that follows sees one and the same moment."""
+
+
+def _power_of_two(length: int) -> int:
+    """The next one."""
+    return 1 << (length - 1).bit_length()
 
 
 _INSERT = re.compile(r"INSERT INTO (\w+) \(([\w\s,]+)\)\s+(.*)", re.DOTALL)

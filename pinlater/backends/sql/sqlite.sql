@@ -852,8 +852,14 @@ SELECT value FROM pinlater_meta WHERE name = 'schema_version'
 SELECT value FROM pinlater_meta WHERE name = 'schema_version'
 
 -- name: virtual_times
+SELECT priority, turn FROM pinlater_virtual_times WHERE queue_id = ? AND priority IN (SELECT value FROM json_each(?))
+
+-- name: times_for_claim
+-- The same, with whether groups are held back there, and whether any job of these priorities is to come into line.
 SELECT priority, turn, EXISTS (SELECT 1 FROM pinlater_turns held
-    WHERE held.queue_id = times.queue_id AND held.priority = times.priority AND held.waits > 1)
+        WHERE held.queue_id = times.queue_id AND held.priority = times.priority AND held.waits > 1),
+    EXISTS (SELECT 1 FROM pinlater_jobs INDEXED BY pinlater_jobs_order
+        WHERE queue_id = ? AND state = 0 AND priority IN (SELECT value FROM json_each(?)) AND run_after_ms <= ?)
 FROM pinlater_virtual_times times WHERE queue_id = ? AND priority IN (SELECT value FROM json_each(?))
 
 -- name: due_jobs

@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, TypeVar
 
 from pinlater.backends.sql.attempts import ack, checkpoint, heartbeat
+from pinlater.backends.sql.group_permits import end_permits, take_permits
 from pinlater.backends.sql.keyed_jobs import enqueue_extended
 from pinlater.backends.sql.ready_jobs import ack_and_claim, claim, enqueue, requeue
 from pinlater.backends.sql.records import load_statements, parts
@@ -40,7 +41,9 @@ _PRAGMAS = (
     "PRAGMA journal_size_limit = 67108864",
 )
 _STATEMENTS = load_statements("sqlite.sql")
-SMALL_TRANSACTIONS = frozenset({enqueue, enqueue_extended, claim, ack, ack_and_claim, checkpoint, heartbeat, requeue})
+SMALL_TRANSACTIONS = frozenset(
+    {enqueue, enqueue_extended, claim, ack, ack_and_claim, checkpoint, heartbeat, requeue, take_permits, end_permits}
+)
 """Steps that take but a moment: where several wait, they share a transaction."""
 
 PREPARED_STATEMENTS = 512

@@ -282,13 +282,14 @@ FOUND: Mapping[str, Mapping[str, tuple[str, int]]] = {
     "a flood beside tenants": {
         "sqlite first_turns: ORDER BY turn, grp -> ORDER BY grp": ("turn", 8),
         "sqlite first_in_line: ORDER BY run_after_ms, job_id -> ORDER BY job_id": ("order", 8),
-        "sqlite turns: queue_id = ? -> queue_id < ?": ("turn", 8),
-        "sqlite group_lines: max(turn, time), 1)) -> turn, 1))": ("turn", 8),
+        "sqlite await_turns: max(pinlater_turns.turn, excluded.turn) -> excluded.turn": ("turn", 8),
+        "sqlite group_lines: group, time, 1) for -> group, 0.0, 1) for": ("turn", 8),
         "sqlite group_lines: line.turn + count * self._stride(priority, group) -> line.turn + self._stride(prior": (
             "turn",
             8,
         ),
         "sqlite group_lines: self.enter_due([each for -> self.enter_due([0 for": ("stuck", 8),
+        "sqlite times_for_claim: state = 0 -> state = -1": ("stuck", 8),
         "sqlite attempts: leave(session, sorted(each.job_id for each in ends -> nothing": ("stuck", 8),
         "sqlite attempts: leave(session, sorted(row[0] for row in rows if ro -> nothing": ("stuck", 8),
         "sqlite admin: put_back(session, sorted(moved)) -> nothing": ("early", 8),

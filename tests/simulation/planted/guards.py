@@ -222,7 +222,7 @@ GROUP_LIMITS = [
     _guard(
         "acks give no permits back",
         "queues.group_limits",
-        "        self._end_later(queue, named)\n",
+        "        self._end_later(queue, ended)\n",
         "",
     ),
     _guard(

@@ -204,7 +204,7 @@ WHY: Mapping[str, tuple[str, ...]] = {
         "sqlite group_permits: known.get(holder) == group -> False",
     ),
     "a server has to stand still between the claim and the permit, while the job is claimed by another one": (
-        "sqlite group_permits: _holders(request.keys[:granted]) if -> _holders(request.keys) if",
+        "sqlite group_permits: zip(own[:granted], -> zip(own,",
     ),
     "the job has to be claimed again between the check of its claim and the end of the permit": (
         "sqlite group_permits: if claim_descriptor == by_holder[bytes(holder)].cl -> if True:",
