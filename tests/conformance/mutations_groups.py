@@ -27,12 +27,18 @@ COUNT = clearing.test_a_count_changes_nothing
 
 GROUPS = [
     *sql("first_turns", "ORDER BY turn, grp", "ORDER BY grp", groups.test_calls_by_chance_keep_the_turns, **_WALK),
-    *sql(
-        "first_in_line",
-        "ORDER BY run_after_ms, job_id",
-        "ORDER BY job_id",
-        groups.test_within_a_group_the_order_is_by_run_after_and_age,
-    ),
+    *[
+        mutation
+        for store, statement, old in (
+            ("sqlite", "first_in_line", "ORDER BY run_after_ms, job_id"),
+            ("mysql", "ids_in_line", "ORDER BY run_after_ms, job_id SEPARATOR"),
+            ("postgres", "first_in_lines", "ORDER BY run_after_ms, job_id"),
+        )
+        for mutation in only(
+            *(store, statement, old, old.replace("run_after_ms, ", "")),
+            groups.test_within_a_group_the_order_is_by_run_after_and_age,
+        )
+    ],
     *only(
         *("sqlite", "await_turns", "max(pinlater_turns.turn, excluded.turn)", "excluded.turn"),
         groups.test_calls_by_chance_keep_the_turns,
@@ -44,7 +50,7 @@ GROUPS = [
         **_WALK,
     ),
     *only(
-        *("postgres", "await_turns", "GREATEST(pinlater_turns.turn, excluded.turn)", "excluded.turn"),
+        *("postgres", "enter_lines", "GREATEST(pinlater_turns.turn, excluded.turn)", "excluded.turn"),
         groups.test_calls_by_chance_keep_the_turns,
         **_WALK,
     ),

@@ -372,6 +372,7 @@ IDS = [10**15 + 1, 10**15 + 2, 10**15 + 3]
         ("renew_claims", (*[NOW_MS] * 6, IDS), "pinlater_jobs_pkey"),
         ("held_groups", (1, 1, NOW_MS, 10), "pinlater_turns_order"),
         ("in_line_between", (1, 1, b"a", *[NOW_MS] * 6, 10), "pinlater_lines_order"),
+        ("first_in_lines", (1, 1, [b"a"], [10]), "pinlater_lines_order"),
     ],
 )
 async def test_postgres_reaches_rows_by_an_index(

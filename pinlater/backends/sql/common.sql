@@ -511,6 +511,9 @@ SELECT grp, COUNT(*) FROM pinlater_permits WHERE queue_id = ? AND grp IN (/*keys
 -- name: permits
 SELECT holder, grp, priority, claim_descriptor FROM pinlater_permits WHERE queue_id = ? AND holder IN (/*keys*/)
 
+-- name: claims_of_permits
+SELECT holder, grp, claim_descriptor FROM pinlater_permits WHERE queue_id = ? AND holder IN (/*keys*/)
+
 -- name: due_permits
 SELECT holder, grp, priority, claim_descriptor FROM pinlater_permits
 WHERE queue_id = ? AND check_at_ms <= ? ORDER BY check_at_ms LIMIT ?

@@ -392,8 +392,8 @@ def first_in_lines(
     """The ids of the first jobs in the lines of groups, so many at most of each."""
     found: dict[bytes, list[int]] = {group: [] for group in counts}
     for some in in_slices(list(counts.items()), GROUPS_PER_STATEMENT):
-        for group, _, job_id in sorted(session.first_in_lines(queue_id, priority, dict(some))):
-            found[bytes(group)].append(job_id)
+        for group, ids in session.first_in_lines(queue_id, priority, dict(some)):
+            found[group] += ids
     return found
 
 

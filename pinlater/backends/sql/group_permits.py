@@ -135,7 +135,7 @@ def end_permits(session: Session, queue: str, keys: Sequence[PermitKey]) -> dict
     queue_id = _locked(session, queue)
     by_holder = dict(zip(_holders(keys), keys, strict=True))
     ended: dict[bytes, list[bytes]] = {}
-    for holder, group, _, claim_descriptor in session.rows_in("permits", (queue_id,), by_holder):
+    for holder, group, claim_descriptor in session.rows_in("claims_of_permits", (queue_id,), by_holder):
         if by_holder[bytes(holder)].claim_descriptor in ("", claim_descriptor):
             ended.setdefault(bytes(group), []).append(bytes(holder))
     session.run_in("remove_permits", (queue_id,), [each for holders in ended.values() for each in holders])

@@ -1053,6 +1053,10 @@ SELECT {candidate} FROM pinlater_jobs FORCE INDEX (PRIMARY) WHERE id IN %s AND s
 -- name: lines
 SELECT job_id, queue_id, priority, grp FROM pinlater_lines WHERE job_id IN %s
 
+-- name: ids_in_line
+SELECT %s, GROUP_CONCAT(job_id ORDER BY run_after_ms, job_id SEPARATOR ' ') FROM (SELECT run_after_ms, job_id FROM pinlater_lines
+    WHERE queue_id = %s AND priority = %s AND grp = %s ORDER BY run_after_ms, job_id LIMIT %s) AS line
+
 -- name: remove_lines
 DELETE FROM pinlater_lines WHERE job_id IN %s
 

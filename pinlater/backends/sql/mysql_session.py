@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from operator import itemgetter
 from typing import Any
@@ -16,6 +16,9 @@ from pinlater.errors import NothingStored, QueueNotFound
 ROWS_PER_INSERT = 500
 BYTES_PER_INSERT = 4 << 20
 WAIT_FOR_TABLES_S = 10
+MOST_IDS_IN_TEXT = 60
+"""Of 16 digits and a comma each, in 1,024 bytes, to which MySQL cuts such a text by default."""
+
 CASES_PER_STATEMENT = 100
 """Claims in one statement: the server looks through all cases for each row."""
 
@@ -135,6 +138,18 @@ class MysqlSession(Session):
             text = f"{text} {self.statements['lock_and_skip']}"
         self.cursor.execute(text, (queue_id, tuple(priorities), now_ms, limit))
         return list(self.cursor.fetchall())
+
+    def first_in_lines(
+        self, queue_id: int, priority: int, counts: Mapping[bytes, int]
+    ) -> Iterable[tuple[bytes, Sequence[int]]]:
+        """The server writes the ids of a group as one text, where that is not cut (group_concat_max_len)."""
+        if max(counts.values()) > MOST_IDS_IN_TEXT:
+            return super().first_in_lines(queue_id, priority, counts)
+        groups = list(counts)
+        text = "\nUNION ALL\n".join([self.statements["ids_in_line"]] * len(groups))
+        values = [value for at, group in enumerate(groups) for value in (at, queue_id, priority, group, counts[group])]
+        self.cursor.execute(text, values)
+        return [(groups[at], list(map(int, ids.split()))) for at, ids in self.cursor.fetchall() if ids]
 
     def claim_several(self, jobs: Sequence[tuple[int, str]], times: tuple[int, ...]) -> None:
         for some in in_slices(sorted(jobs), CASES_PER_STATEMENT):

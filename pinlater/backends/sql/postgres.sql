@@ -956,10 +956,9 @@ over AS (DELETE FROM pinlater_turns WHERE queue_id = %s AND priority = %s AND gr
 UPDATE pinlater_virtual_times SET turn = %s WHERE queue_id = %s AND priority = %s
 
 -- name: first_in_lines
-SELECT wanted.grp, line.run_after_ms, line.job_id
-FROM unnest(%b::BYTEA[], %b::BIGINT[]) AS wanted (grp, amount) CROSS JOIN LATERAL (
-    SELECT run_after_ms, job_id FROM pinlater_lines
-    WHERE queue_id = %s AND priority = %s AND grp = wanted.grp ORDER BY run_after_ms, job_id LIMIT wanted.amount) AS line
+SELECT grp, ARRAY(SELECT job_id FROM pinlater_lines
+    WHERE queue_id = %s AND priority = %s AND grp = wanted.grp ORDER BY run_after_ms, job_id LIMIT wanted.amount)
+FROM unnest(%b::BYTEA[], %b::BIGINT[]) AS wanted (grp, amount)
 
 -- name: times_for_claim
 SELECT priority, turn, EXISTS (SELECT 1 FROM pinlater_turns held

@@ -231,7 +231,7 @@ class PostgresSession(Session):
         return self.run("enter_lines", (*values, queue_id, *columns)) == len(entries)
 
     def first_in_lines(self, queue_id: int, priority: int, counts: Mapping[bytes, int]) -> list[Row]:
-        return self.rows("first_in_lines", (list(counts), list(counts.values()), queue_id, priority))
+        return self.rows("first_in_lines", (queue_id, priority, list(counts), list(counts.values())))
 
     def leave_lines(
         self,

@@ -153,14 +153,16 @@ class Session(ABC):
         """
         return False
 
-    def first_in_lines(self, queue_id: int, priority: int, counts: Mapping[bytes, int]) -> list[Row]:
-        """The first jobs in the lines of groups, so many of each: group, run_after and id of each."""
+    def first_in_lines(
+        self, queue_id: int, priority: int, counts: Mapping[bytes, int]
+    ) -> Iterable[tuple[bytes, Sequence[int]]]:
+        """The ids of the first jobs in the lines of groups, so many of each at most; a group may come in parts."""
         wanted = list(counts.items())
         if self.prepares:
             wanted += [(wanted[-1][0], 0)] * (_power_of_two(len(wanted)) - len(wanted))
         text = "\nUNION ALL\n".join([self.statements["first_in_line"]] * len(wanted))
         self.cursor.execute(text, [value for group, count in wanted for value in (queue_id, priority, group, count)])
-        return list(self.cursor.fetchall())
+        return [(bytes(group), [job_id]) for group, _, job_id in sorted(self.cursor.fetchall())]
 
     def leave_lines(
         self,

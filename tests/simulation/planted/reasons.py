@@ -231,7 +231,7 @@ REASONS: Mapping[Reason, tuple[str, ...]] = {
     ),
     Reason.RARE: (
         "sqlite group_lines: if until_ms > now_ms: -> if True:",
-        "sqlite group_permits: if claim_descriptor == by_holder[bytes(holder)].cl -> if True:",
+        'sqlite group_permits: if by_holder[bytes(holder)].claim_descriptor in (" -> if True:',
         "sqlite group_permits: zip(own[:granted], -> zip(own,",
         "sqlite renew_claims: THEN claim_expires_at_ms + 1 -> THEN 0",
         "sqlite heartbeat: THEN claim_expires_at_ms + 1 -> THEN 0",

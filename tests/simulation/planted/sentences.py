@@ -207,7 +207,7 @@ WHY: Mapping[str, tuple[str, ...]] = {
         "sqlite group_permits: zip(own[:granted], -> zip(own,",
     ),
     "the job has to be claimed again between the check of its claim and the end of the permit": (
-        "sqlite group_permits: if claim_descriptor == by_holder[bytes(holder)].cl -> if True:",
+        'sqlite group_permits: if by_holder[bytes(holder)].claim_descriptor in (" -> if True:',
     ),
     "a bucket that is full again each second gives hardly more than the rate, which the bound allows": (
         "sqlite past_permit_groups: until_ms <= ? -> until_ms > 0 * ?",
