@@ -10,6 +10,7 @@ from tests.conformance.mutations_sql_ways import only, sql, step
 
 _ON_FOUR = {"limit": 12, "most": 0}
 _WALK = {"seed": 0}
+AHEAD = rules.test_a_group_that_comes_back_keeps_the_turns_that_it_had_ahead
 WEIGHTS = rules.test_groups_have_turns_by_their_weights
 SPREAD = rules.test_turns_of_a_group_on_several_shards_cost_so_many_times_as_much
 PAUSED = rules.test_no_job_of_a_paused_group_is_handed_out_and_others_go_on
@@ -39,21 +40,17 @@ GROUPS = [
             groups.test_within_a_group_the_order_is_by_run_after_and_age,
         )
     ],
+    *only("sqlite", "await_turns", "max(pinlater_turns.turn, excluded.turn)", "excluded.turn", AHEAD),
+    *only("mysql", "await_turns", "GREATEST(turn, VALUES(turn))", "VALUES(turn)", AHEAD),
     *only(
-        *("sqlite", "await_turns", "max(pinlater_turns.turn, excluded.turn)", "excluded.turn"),
+        "postgres",
+        "await_turns",
+        "GREATEST(pinlater_turns.turn, excluded.turn)",
+        "excluded.turn",
         groups.test_calls_by_chance_keep_the_turns,
         **_WALK,
     ),
-    *only(
-        *("mysql", "await_turns", "GREATEST(turn, VALUES(turn))", "VALUES(turn)"),
-        groups.test_calls_by_chance_keep_the_turns,
-        **_WALK,
-    ),
-    *only(
-        *("postgres", "enter_lines", "GREATEST(pinlater_turns.turn, excluded.turn)", "excluded.turn"),
-        groups.test_calls_by_chance_keep_the_turns,
-        **_WALK,
-    ),
+    *only("postgres", "enter_lines", "GREATEST(pinlater_turns.turn, excluded.turn)", "excluded.turn", AHEAD),
     *step("group_lines", "group, time, 1) for", "group, 0.0, 1) for", groups.test_a_group_that_was_away_gets_no_credit),
     *step(
         "group_lines",

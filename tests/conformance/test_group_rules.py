@@ -76,6 +76,15 @@ async def test_shares_are_exact_over_calls_of_any_size(subject: Subject) -> None
     assert taken == {"a": 20, "b": 60}
 
 
+async def test_a_group_that_comes_back_keeps_the_turns_that_it_had_ahead(subject: Subject) -> None:
+    await put_rules(subject, {"b": {"weight": "4"}})
+    await grouped(subject, "a", 1)
+    await grouped(subject, "b", 9)
+    assert groups_of(await subject.claim(limit=1)) == {"a": 1}
+    await grouped(subject, "a", 1)
+    assert groups_of(await subject.claim(limit=4)) == {"b": 4}
+
+
 async def test_where_nobody_waits_all_begin_beside_each_other(subject: Subject) -> None:
     await put_rules(subject, {"b": {"weight": "4"}})
     await grouped(subject, "a", 1)

@@ -143,6 +143,8 @@ class _Ends:
         self._removed: list[End] = []
 
     def add(self, job_id: int, flags: int, effect: str) -> None:
+        if flags == SHOWN and effect != "remove":  # as of a job with a group alone: nothing of that ends
+            return
         (self._removed if effect == "remove" else self._kept).append(End(job_id, flags, True))
 
     def carry_out(self, session: Session, now_ms: int, freed: Freed) -> None:

@@ -54,7 +54,15 @@ from pinlater.backends.sql.records import (
 from pinlater.backends.sql.session import NewJob, Row, Session
 from pinlater.backends.sql.successors import raise_version, stop_requests, successor_name, successors
 from pinlater.errors import HomesChanged, QueueNotFound
-from pinlater.model import ExtendedJob, JobState, KeyRef, OnDuplicate, ReplaceRunning, parse_descriptor
+from pinlater.model import (
+    MAX_STATUS_CHARS,
+    ExtendedJob,
+    JobState,
+    KeyRef,
+    OnDuplicate,
+    ReplaceRunning,
+    parse_descriptor,
+)
 from pinlater.model.body_reference import BodyReference
 from pinlater.model.status_text import NOT_REPLACED_END, append_at, newer_waits_status, not_replaced_status
 
@@ -128,6 +136,7 @@ def _is_in_group(offer: Offer) -> bool:
 def _store_in_groups(session: Session, queue: str, offers: Sequence[Offer], now_ms: int) -> list[Offered]:
     """Jobs that have a group, and nothing else of what few jobs have: as _Enqueue does, in fewer steps."""
     jobs = [offer.job for offer in offers]
+    times_ms = [now_ms if job.run_after_ms is None else job.run_after_ms for job in jobs]
     groups = {job.group: job.group.encode() for job in jobs}
     held = {
         (name, slot): dump_keys(b"", b"", b"", 0, slot, 0, groups[name])
@@ -138,17 +147,28 @@ def _store_in_groups(session: Session, queue: str, offers: Sequence[Offer], now_
     if stored is None:
         queue_id = session.queue_id(queue, "queue_id_for_enqueue")
         first_id = first_new_id(session, len(jobs), now_ms)
-        rows = [
-            new_extended_job(
-                *(job, keys, SHOWN, IN_LINE if job.run_after_ms is None or job.run_after_ms <= now_ms else 0),
-                *(queue_id, job_id, now_ms),
+        rows: list[NewJob] = [
+            (
+                keys,
+                SHOWN,
+                job_id,
+                queue_id,
+                IN_LINE if time_ms <= now_ms else 0,
+                job.priority,
+                time_ms,
+                job.attempts_allowed,
+                job.attempts_allowed,
+                now_ms,
+                now_ms,
+                job.custom_status[:MAX_STATUS_CHARS],
+                len(job.body),
+                job.body,
             )
-            for job_id, (job, keys) in enumerate(zip(jobs, job_keys, strict=True), first_id)
+            for job_id, (job, keys, time_ms) in enumerate(zip(jobs, job_keys, times_ms, strict=True), first_id)
         ]
         session.insert_jobs(rows, "insert_extended_jobs")
     else:
         queue_id, first_id = stored
-    times_ms = [now_ms if job.run_after_ms is None else job.run_after_ms for job in jobs]
     due: dict[int, list[DueJob]] = {job.priority: [] for job in jobs}
     for job_id, (job, time_ms) in enumerate(zip(jobs, times_ms, strict=True), first_id):
         if time_ms <= now_ms:
