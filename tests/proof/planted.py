@@ -137,8 +137,8 @@ FAULTS = (
         _guard(
             "in Go, a job whose claim was lost is reported as if it were its worker's",
             "workers/go/attempt.go",
-            "	case cause == ErrClaimLost:\n		return &result{job: j, outcome: OutcomeLost}\n",
-            "",
+            "cause == ErrClaimLost || cause == ErrTimeLimit:",
+            "cause == ErrTimeLimit:",
         ),
         [TRIAL, "-k", "go-claim-taken-away"],
         r'== "lost"',
