@@ -46,6 +46,7 @@ REASONS: Mapping[Reason, tuple[str, ...]] = {
     ),
     Reason.COST: (
         "queues.group_limits: acks give no permits back",
+        'sqlite group_permits: in ("", claim_descriptor): -> in (claim_descriptor,):',
         "sqlite group_permits: max(self.full_at_ms, self.until_ms) if self.waitin -> self.full_at_ms",
         "sqlite put_permits_off: SET check_at_ms = ? -> SET check_at_ms = check_at_ms ",
         "sqlite group_permits: state.waiting[permits:] + state.waiting[:permits] -> state.waiting",

@@ -192,6 +192,9 @@ WHY: Mapping[str, tuple[str, ...]] = {
         "sqlite group_permits: state.waiting[permits:] + state.waiting[:permits] -> state.waiting",
         "sqlite group_permits: max(self.full_at_ms, self.until_ms) if self.waitin -> self.full_at_ms",
     ),
+    "a permit that no ack took back is taken back when it is checked, seconds later": (
+        'sqlite group_permits: in ("", claim_descriptor): -> in (claim_descriptor,):',
+    ),
     "permits are checked each second, instead of each ten": (
         "sqlite put_permits_off: SET check_at_ms = ? -> SET check_at_ms = check_at_ms ",
     ),
