@@ -15,6 +15,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from heapq import heapify, heappop, heapreplace
 from itertools import product
+from operator import itemgetter
 from typing import NamedTuple
 
 from pinlater.backends.group_rules import GROUP_RULES_PREFIX, NO_GROUP_RULES, GroupRules, read_group_rules
@@ -114,7 +115,7 @@ class Turns:
     def groups(self) -> dict[int, str]:
         """The groups of the jobs that were picked, by id; one that was not in line is left out."""
         names = {group: group.decode() for _, group in self._lines}
-        return {job_id: names[group] for job_id, (_, group, _) in self._picked.items()}
+        return dict(zip(self._picked, map(names.__getitem__, map(itemgetter(1), self._picked.values())), strict=True))
 
     def candidates(self, queue_id: int, priorities: Sequence[int], limit: int, now_ms: int) -> list[Row]:
         """As `Session.candidates`."""
@@ -293,10 +294,8 @@ class Turns:
             if stride is None:
                 stride = strides[group] = self._stride(priority, group)
             heapreplace(heap, (turn + stride, group))
-        turns, counts = (
-            dict(reversed([(group, turn) for turn, group in groups])),
-            Counter([group for _, group in order]),
-        )
+        turns = {group: turn for turn, group in groups}
+        counts = Counter([group for _, group in order])
         return order, {group: (turns[group], count) for group, count in counts.items()}
 
     def _first_in_lines(self, priority: int, wanted: Mapping[bytes, tuple[float, int]]) -> dict[bytes, _Line]:

@@ -129,7 +129,8 @@ def _is_in_group(offer: Offer) -> bool:
         job.group != ""
         and job.dedupe_key == job.serialize_key == job.send_id == ""
         and job.claim_timeout_ms is job.expires_at_ms is None
-        and not (job.tags or offer.only_if_known or offer.schedule or type(job.body) is BodyReference)
+        and not (job.dedupe_for_ms or job.tags or offer.only_if_known or offer.schedule)
+        and type(job.body) is not BodyReference
     )
 
 
@@ -137,11 +138,9 @@ def _store_in_groups(session: Session, queue: str, offers: Sequence[Offer], now_
     """Jobs that have a group, and nothing else of what few jobs have: as _Enqueue does, in fewer steps."""
     jobs = [offer.job for offer in offers]
     times_ms = [now_ms if job.run_after_ms is None else job.run_after_ms for job in jobs]
-    groups = {job.group: job.group.encode() for job in jobs}
-    held = {
-        (name, slot): dump_keys(b"", b"", b"", 0, slot, 0, groups[name])
-        for name, slot in {(offer.job.group, offer.slot) for offer in offers}
-    }
+    alike = {(offer.job.group, offer.slot) for offer in offers}
+    groups = {name: name.encode() for name, _ in alike}
+    held = {(name, slot): dump_keys(b"", b"", b"", 0, slot, 0, groups[name]) for name, slot in alike}
     job_keys = [held[offer.job.group, offer.slot] for offer in offers]
     stored = session.store_in_groups(queue, jobs, job_keys, least_id(now_ms), now_ms)
     if stored is None:

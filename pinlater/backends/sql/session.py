@@ -12,7 +12,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cache
-from itertools import groupby
+from itertools import chain, groupby
+from operator import itemgetter
 from typing import Any, TypeVar
 
 from pinlater.backends.base import ClaimRequest
@@ -162,7 +163,8 @@ class Session(ABC):
             wanted += [(wanted[-1][0], 0)] * (_power_of_two(len(wanted)) - len(wanted))
         text = "\nUNION ALL\n".join([self.statements["first_in_line"]] * len(wanted))
         self.cursor.execute(text, [value for group, count in wanted for value in (queue_id, priority, group, count)])
-        return [(bytes(group), [job_id]) for group, _, job_id in sorted(self.cursor.fetchall())]
+        lines = groupby(sorted(self.cursor.fetchall()), itemgetter(0))
+        return [(bytes(group), [job_id for _, _, job_id in line]) for group, line in lines]
 
     def leave_lines(
         self,
@@ -202,7 +204,7 @@ class Session(ABC):
             some = rows[start : start + self.rows_at_once(len(rows) - start)]
             row = f"({','.join([self.mark] * len(some[0]))})"
             text = self.statements[name].replace("/*rows*/", ",".join([row] * len(some)))
-            self.cursor.execute(text, [value for each in some for value in each])
+            self.cursor.execute(text, list(chain.from_iterable(some)))
             count += int(self.cursor.rowcount)
             start += len(some)
         return count

@@ -9,6 +9,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
+from itertools import chain
 from typing import Any, TypeVar
 
 from pinlater.backends.sql.attempts import ack, checkpoint, heartbeat
@@ -121,8 +122,8 @@ class SqliteSession(Session):
         start = 0
         while start < len(jobs):
             rows = self.rows_at_once(len(jobs) - start)
-            values = [value for job in jobs[start : start + rows] for value in job]
-            self.cursor.execute(_INSERTS[statement, rows], values)
+            values = chain.from_iterable(jobs[start : start + rows])
+            self.cursor.execute(_INSERTS[statement, rows], list(values))
             start += rows
 
     def candidates(self, queue_id: int, priorities: Sequence[int], limit: int, now_ms: int) -> list[Row]:
