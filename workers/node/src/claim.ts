@@ -82,6 +82,8 @@ export class Claim implements JobContext {
   dueAt: number;
   /** What became of its job is known. */
   isSettled = false;
+  /** Runs until its time limit is over. */
+  limit: ReturnType<typeof setTimeout> | undefined;
   /** Why its job was told to stop; null: it was not. */
   stopped: JobStopped | null = null;
   readonly draining: AbortSignal;

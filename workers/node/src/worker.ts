@@ -362,7 +362,7 @@ export class Worker {
     const { run, timeLimitMs, keepResult = false, retry = this.#retry } = registered;
     this.#hook("began", claim.shown());
     const late = () => this.#overLimit(claim, timeLimitMs, retry);
-    const timer = timeLimitMs === Infinity ? undefined : setTimeout(late, timeLimitMs);
+    claim.limit = timeLimitMs === Infinity ? undefined : setTimeout(late, timeLimitMs);
     let outcome: Outcome;
     let error: unknown;
     try {
@@ -372,7 +372,6 @@ export class Worker {
       error = raised;
       outcome = thrown(claim, raised, retry, this.#place);
     }
-    clearTimeout(timer);
     if (this.#stuck.delete(claim)) this.#wake();
     this.#settle(claim, outcome, error);
   }
@@ -392,6 +391,7 @@ export class Worker {
   #settle(claim: Claim, { word, result }: Outcome, error: unknown): void {
     if (claim.isSettled) return;
     claim.isSettled = true;
+    clearTimeout(claim.limit); // else it would keep the program from its end
     this.#running.delete(claim);
     if (result) this.#acks.put(result);
     else this.#heartbeats.forget(claim);
