@@ -24,13 +24,14 @@ from tests.stores.places import Places
 NOW_MS = 1_790_000_000_000
 NAMES = sorted(load_statements("sqlite.sql"))
 MYSQL_ONLY = {"queue_id_if_eligible", "lock_and_skip", "claim_several", "snapshot", "has_old_index"}
-MYSQL_ONLY |= {"lock_tables", "unlock_tables"}
+MYSQL_ONLY |= {"lock_tables", "unlock_tables", "ids_in_line"}
 SQLITE_ONLY = {"remove_links"}
 NOT_IN_POSTGRES = {"remove_links", "upgrade", "add_columns", "add_extended", "add_tags", "add_trails"}
 NOT_IN_POSTGRES |= {"insert_jobs_row", "insert_extended_jobs_row"}
 POSTGRES_ONLY = {"lock_tables", "snapshot", "claim_several", "lock_chains", "lock_queue_id_by_homes"}
 POSTGRES_ONLY |= {"subscribe", "unsubscribe", "prune_subscribers", "notify", "dead_rows"}
-POSTGRES_ONLY |= {"store_jobs", "one_new_job", "new_jobs"}
+POSTGRES_ONLY |= {"store_jobs", "one_new_job", "new_jobs", "store_in_groups"}
+POSTGRES_ONLY |= {"enter_lines", "first_in_lines", "leave_lines"}
 MAKE_TABLES = {"schema", "upgrade", "add_columns", "add_extended", "add_tags", "add_trails"}
 OVER_ALL_QUEUES = {"queues_without_config_entry", "deleted_queues", "oldest_ended"}
 FROM_ONE_END = {"most_blocked", "longest_blocked", "barriers", "any_references", "any_groups"}

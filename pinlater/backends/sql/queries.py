@@ -10,7 +10,7 @@ from typing import NamedTuple
 from pinlater.backends.base import JobKey, LevelCounts, ScanPosition, ScanRequest, StatsPage, StatsPosition
 from pinlater.backends.sql.chains import firsts
 from pinlater.backends.sql.extensions import Extension, entries, extensions, load_tags
-from pinlater.backends.sql.group_lines import count_held
+from pinlater.backends.sql.group_counts import count_held
 from pinlater.backends.sql.held_references import kept_result, stored_at
 from pinlater.backends.sql.records import (
     CANCELLED,

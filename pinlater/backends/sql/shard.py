@@ -29,6 +29,7 @@ from pinlater.backends.sql import (
     cleared_groups,
     coordination,
     dead_letters,
+    group_counts,
     group_lines,
     group_permits,
     held_references,
@@ -241,8 +242,8 @@ class SqlShard(Shard, ABC):
 
     # -- groups ------------------------------------------------------------------------------------------------------
 
-    list_groups = _reads(group_lines.list_groups)
-    count_groups = _reads(group_lines.count_groups)
+    list_groups = _reads(group_counts.list_groups)
+    count_groups = _reads(group_counts.count_groups)
     waiting_groups = _reads(group_lines.waiting_groups)
     clear_groups = _writes(cleared_groups.clear_groups)
     take_permits = _writes(group_permits.take_permits)
