@@ -294,10 +294,11 @@ class JobLifecycle:
                 ignored += len(results)
             if self._end_waits.waiters:
                 self._end_waits.acked(queue, shard_id, acks, results)
-            if queue in queues.open_breakers:
-                self._probes.acked(queue, shard_id, acks, results)
-            if queue in queues.group_limited:
-                self._group_limits.acked(queue, shard_id, acks, results)
+            if queue in queues.told_of_acks:
+                if queue in queues.open_breakers:
+                    self._probes.acked(queue, shard_id, acks, results)
+                if queue in queues.group_limited:
+                    self._group_limits.acked(queue, shard_id, acks, results)
             if acks.has_failures:
                 self._long_polls.jobs_ready(queue, *requeue_times(acks, results, prepared.now_ms), shard_id)
         if carried_out:

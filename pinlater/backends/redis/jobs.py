@@ -133,8 +133,7 @@ class JobCommands(PubSub):
         *,
         enforce_quota: bool = False,
     ) -> tuple[list[AckOutcome], list[list[DequeuedJob]]]:
-        bounds, *claims = claim_args(requests, now_ms, enforce_quota)
-        args = (queue, now_ms, bounds, *_ack_args(acks, rules), *claims)
+        args = (queue, now_ms, *_ack_args(acks, rules), *claim_args(requests, now_ms, enforce_quota))
         codes, answer = await self._store.call_queue("ack_and_claim", queue, args)
         return _ack_outcomes(codes), self._claimed(queue, requests, now_ms, answer)
 
