@@ -90,7 +90,7 @@ class QueueDirectory:
         self._items_since_ms: dict[str, int] = {}
         self.open_breakers: Mapping[str, OpenBreaker] = {}
         """The queues that are paused since their circuit breakers are open."""
-        self.told_of_acks: Set[str] = frozenset()
+        self.acks_watched: Set[str] = frozenset()
         """The queues of both kinds. Each ack asks for its queue."""
         self._breakers: dict[str, OpenBreaker] = {}
         """All that are open, also those of queues that are paused by hand, or that are no more."""
@@ -504,7 +504,7 @@ class QueueDirectory:
             self._items_since_ms[name] = version_ms(entry.version) if entry is not None else 0
         self.flow_queues = self._derived.flow_queues
         self.group_limited = self._derived.group_limited
-        self.told_of_acks = self.group_limited | self.open_breakers.keys()
+        self.acks_watched = self.group_limited | self.open_breakers.keys()
         self._targets_changed = True
         paused = [each for each in (self._defaults, *self._overrides.values()) if each.paused]
         self._pause_ends_ms = min((each.paused_until_ms or MAX_TIME_MS for each in paused), default=MAX_TIME_MS)

@@ -294,7 +294,7 @@ class JobLifecycle:
                 ignored += len(results)
             if self._end_waits.waiters:
                 self._end_waits.acked(queue, shard_id, acks, results)
-            if queue in queues.told_of_acks:
+            if queue in queues.acks_watched:
                 if queue in queues.open_breakers:
                     self._probes.acked(queue, shard_id, acks, results)
                 if queue in queues.group_limited:
