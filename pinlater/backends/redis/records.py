@@ -363,7 +363,7 @@ def level_bytes(levels: Sequence[Level]) -> bytes:
 def dequeued(
     answer: Sequence[Any], queue: str, shard: str, claim_descriptor: str, expires_at_ms: int
 ) -> list[DequeuedJob]:
-    """Jobs from ids, run_afters, values, what has changed, expiries of their own and, if any, groups (see claim.lua)."""
+    """Jobs from ids, run_afters, values, what has changed, their own expiries and, if any, groups (see claim.lua)."""
     if not answer:
         return []
     packed_ids, scores, values, changes, own_expiries, *groups = answer
