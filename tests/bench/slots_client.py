@@ -1,7 +1,8 @@
 """A worker with slots that are all busy with one group's jobs, while jobs of another group come: `python -m
 tests.bench.slots_client --help`.
 
-Each slot takes one job, holds it for its run time and acks it. The flood lies ready before the first slot begins; jobs
+Each slot takes one job, holds it for its run time, half as long to half as long again, and acks it: with one time for
+all, slots that had to wait once would end together ever after. The flood lies ready before the first slot begins; jobs
 of the calm groups come one at a time at a pace. Prints how many milliseconds each calm job waited: from its enqueue
 call to the answer that hands it out, by the clock of the machine. With `--apart queues` each group is a queue of its
 own, of which one dequeue takes the next job; with `--apart nothing` all jobs are alike.
@@ -82,7 +83,7 @@ async def slot(tenants: Tenants, begins_s: float, run_s: float, waits: list[floa
         now_ns = time.time_ns()
         waits += [(now_ns - int(job.body)) / 1e6 for job in jobs if job.body != FLOOD]
         if jobs:
-            await asyncio.sleep(run_s)
+            await asyncio.sleep(random.uniform(0.5, 1.5) * run_s)
 
 
 async def bring(tenants: Tenants, options: argparse.Namespace) -> None:
@@ -128,7 +129,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--server", required=True, help="HOST:PORT")
     parser.add_argument("--slots", type=int, default=100, help="jobs that run at a time [100]")
-    parser.add_argument("--run-ms", type=int, default=100, help="how long each runs [100]")
+    parser.add_argument("--run-ms", type=int, default=100, help="how long one runs in the mean [100]")
     parser.add_argument("--flood", type=int, default=0, help="jobs of the flooding group, stored first [0]")
     parser.add_argument("--flood-group", default="flood", help="its group [flood]")
     parser.add_argument("--jobs", type=int, required=True, help="calm jobs whose waits are printed")

@@ -27,7 +27,7 @@ CYCLES = keyed.Case("cycle with groups", "group", "cycle_client")
 CYCLE_STORES = ("redis", "sqlite", "mysql", "postgres")
 CYCLES_GOAL = OfFloor(0.67)
 
-LIMITED_CYCLES = keyed.Case("cycle with groups that have a maximum", "limited", "cycle_client", "group")
+LIMITED_CYCLES = keyed.Case("cycle with groups that have a maximum", "limited", "cycle_client")
 LIMITED_CYCLES_GOAL = OfFloor(0.5)
 LIMITED_STORES = ("redis", "sqlite")
 LIMITED_SHARDS, SHARDS_OF_A_SERVER = 20, 7
@@ -65,18 +65,13 @@ def measure(run: Run) -> Iterator[Figure]:
     for name in CYCLE_STORES:
         with stand(run, name) as store:
             yield _cycles(run, store, CYCLES, CYCLES_GOAL)
+            yield _cycles(run, store, LIMITED_CYCLES, LIMITED_CYCLES_GOAL)
     for name in ("redis", "sqlite"):
         for case in CASES:
             for shards in (1, 4):
                 yield _waits(run, name, case, shards)
     for name in ("redis", "sqlite"):
         yield _beside_queues(run, name)
-    for name in LIMITED_STORES:
-        with stand(run, name) as store:
-            figure = keyed.beside_plain(run, store, LIMITED_CYCLES, LIMITED_CYCLES_GOAL)
-            yield replace(
-                figure, name=f"fairness/{LIMITED_CYCLES.name} {name}", notes=f"{GROUPS} groups in turn, by 100"
-            )
     for name in LIMITED_STORES:
         yield _at_its_maximum(run, name)
     for name in CYCLE_STORES:
