@@ -75,8 +75,10 @@ CANCELLED = "cancelled"
 SLICE = 500
 """Rows of one step of what may have many."""
 
-_TRIES = 5
-"""Of a transaction that others were in the way of."""
+_TRIES = 7
+"""Of a transaction that others were in the way of. The pauses between them grow: on a busy machine the same others are
+in the way again, and five tries within a tenth of a second were not enough.
+"""
 
 
 class FlowDatabase:
@@ -115,7 +117,7 @@ class FlowDatabase:
                     raise FlowsUnavailable(
                         f"the database of flows failed: {_error_text(error)}", retry_after_ms=1_000
                     ) from error
-            time.sleep(random.uniform(0, 0.02 * tried))
+            time.sleep(random.uniform(0, 0.01 * 2**tried))
         raise AssertionError
 
     # -- making and filling --------------------------------------------------------------------------------------------
