@@ -55,7 +55,6 @@ from pinlater.backends.sql.session import NewJob, Row, Session
 from pinlater.backends.sql.successors import raise_version, stop_requests, successor_name, successors
 from pinlater.errors import HomesChanged, QueueNotFound
 from pinlater.model import (
-    MAX_STATUS_CHARS,
     ExtendedJob,
     JobState,
     KeyRef,
@@ -146,23 +145,8 @@ def _store_in_groups(session: Session, queue: str, offers: Sequence[Offer], now_
     if stored is None:
         queue_id = session.queue_id(queue, "queue_id_for_enqueue")
         first_id = first_new_id(session, len(jobs), now_ms)
-        rows: list[NewJob] = [
-            (
-                keys,
-                SHOWN,
-                job_id,
-                queue_id,
-                IN_LINE if time_ms <= now_ms else 0,
-                job.priority,
-                time_ms,
-                job.attempts_allowed,
-                job.attempts_allowed,
-                now_ms,
-                now_ms,
-                job.custom_status[:MAX_STATUS_CHARS],
-                len(job.body),
-                job.body,
-            )
+        rows = [
+            new_extended_job(job, keys, SHOWN, IN_LINE if time_ms <= now_ms else 0, queue_id, job_id, now_ms)
             for job_id, (job, keys, time_ms) in enumerate(zip(jobs, job_keys, times_ms, strict=True), first_id)
         ]
         session.insert_jobs(rows, "insert_extended_jobs")

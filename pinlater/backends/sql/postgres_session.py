@@ -170,17 +170,10 @@ class PostgresSession(Session):
     def store_at_once(self, queue: str, jobs: Sequence[Job], floor: int, now_ms: int) -> int | None:
         """One round trip in place of three, and of four where there are more than MOST_ROWS_INSERTED."""
         count = len(jobs)
-        bodies = [job.body for job in jobs]
-        if not 0 < count <= MOST_AT_ONCE or sum(map(len, bodies)) > MOST_BYTES_AT_ONCE:
+        if not 0 < count <= MOST_AT_ONCE or sum([len(job.body) for job in jobs]) > MOST_BYTES_AT_ONCE:
             return None
         run_after_ms = [now_ms if job.run_after_ms is None else job.run_after_ms for job in jobs]
-        columns = (
-            [job.priority for job in jobs],
-            run_after_ms,
-            [job.attempts_allowed for job in jobs],
-            [job.custom_status[:MAX_STATUS_CHARS] for job in jobs],
-            bodies,
-        )
+        columns = _columns(jobs, run_after_ms)
         values: Iterable[object] = columns
         shape = "new_jobs"
         if count == 1:  # each use is planned, which takes twice as long where there are arrays
@@ -204,18 +197,10 @@ class PostgresSession(Session):
     ) -> tuple[int, int] | None:
         """As store_at_once."""
         count = len(jobs)
-        bodies = [job.body for job in jobs]
-        if count > MOST_AT_ONCE or sum(map(len, bodies)) > MOST_BYTES_AT_ONCE:
+        if count > MOST_AT_ONCE or sum([len(job.body) for job in jobs]) > MOST_BYTES_AT_ONCE:
             return None
         run_after_ms = [now_ms if job.run_after_ms is None else job.run_after_ms for job in jobs]
-        columns = (
-            [job.priority for job in jobs],
-            run_after_ms,
-            [job.attempts_allowed for job in jobs],
-            [job.custom_status[:MAX_STATUS_CHARS] for job in jobs],
-            bodies,
-            job_keys,
-        )
+        columns = (*_columns(jobs, run_after_ms), job_keys)
         rows = self.rows("store_in_groups", (queue, floor, count, count, *columns, SHOWN, now_ms, now_ms, now_ms))
         if not rows:
             raise QueueNotFound.of(queue)
@@ -336,3 +321,14 @@ class PostgresSession(Session):
 _LOCKED_FIRST = frozenset({"queue_id_by_homes"})
 _KEYS_LOCKED_FIRST = frozenset({"chains"})
 """Statements that others go before, to lock: what stands in a statement that waits is as it was before the wait."""
+
+
+def _columns(jobs: Sequence[Job], run_after_ms: Sequence[int]) -> tuple[Sequence[object], ...]:
+    """What the statements that store jobs at once take of them, an array each."""
+    return (
+        [job.priority for job in jobs],
+        run_after_ms,
+        [job.attempts_allowed for job in jobs],
+        [job.custom_status[:MAX_STATUS_CHARS] for job in jobs],
+        [job.body for job in jobs],
+    )
