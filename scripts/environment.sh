@@ -17,6 +17,16 @@ die() {
     exit 1
 }
 
+# say_help ARGUMENTS: the first comment of the script, where one of its arguments asks for it.
+say_help() {
+    case " $* " in
+        *" --help "* | *" -h "*)
+            sed -n '2,/^[^#]/s/^# //p' "scripts/$(basename "$0")"
+            exit
+            ;;
+    esac
+}
+
 # The one of the distribution comes first where it can make environments: it is built with profiles, and runs the tests in
 # three quarters of the time of one built without, as pyenv builds unless it is told to.
 find_python() {

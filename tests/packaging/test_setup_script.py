@@ -63,3 +63,26 @@ def test_a_script_in_the_folder_around_the_checkout_finds_the_package(tmp_path: 
     command = [str(venv / "bin" / "python"), str(script)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert str(checkout / "pinlater" / "__init__.py") in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("script", ["setup", "services"])
+def test_help_installs_nothing(script: str) -> None:
+    done = _said_by(script, "--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"scripts/{script} [")
+    assert f"\n  scripts/{script} " in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("script", "argument"), [("setup", "server redis"), ("setup", "--fast"), ("services", "reddis")]
+)
+def test_what_is_no_argument_is_refused(script: str, argument: str) -> None:
+    done = _said_by(script, argument)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert argument in done.stderr
+    assert f"scripts/{script} --help" in done.stderr
+
+
+def _said_by(script: str, argument: str) -> subprocess.CompletedProcess[str]:
+    command = ["bash", str(ROOT / "scripts" / script), argument]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
