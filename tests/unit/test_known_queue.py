@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pinlater.service.longpoll.known_queue import SOME_JOBS, TRUSTED_S, KnownQueue
@@ -34,6 +34,13 @@ anything = st.one_of(
     notified, notified, claim, claim, poll, come_again, events
 )  # most, where the shards with jobs are known
 Event = tuple[Any, ...]
+TAKEN_BEFORE_IT_IS_ANNOUNCED: list[Event] = [
+    ("notified", "b", 1),
+    ("sent_ahead", "a", 1),
+    ("taken_elsewhere", "a"),
+    ("came_again", []),
+    ("notified", "a", 1),
+]
 
 
 class Queue:
@@ -139,6 +146,7 @@ class Queue:
 
 @settings(max_examples=2000)
 @given(st.lists(anything, max_size=10), shards)
+@example(TAKEN_BEFORE_IT_IS_ANNOUNCED, "a")
 def test_no_job_is_where_nobody_would_look(happened: list[Event], last: str) -> None:
     queue = Queue()
     queue.poll([])

@@ -79,7 +79,7 @@ class KnownQueue:
         self.is_full = False
         """There were more jobs than the last caller could take, as far as it is known."""
         self.is_exhausted = False
-        """The last claim asked all shards, and found less than those who wait could take."""
+        """The last claim asked all shards that may have jobs, and found less than those who wait could take."""
         self.due_passed = False
         """A delayed job's time has come: when the next one's will, is not known."""
         self.throttle: Throttle | None = None
@@ -204,7 +204,10 @@ class KnownQueue:
     def found_none_at(self, shard_ids: Iterable[str], changes: int) -> None:
         """These were asked after so many changes, and had nothing."""
         if self._candidates is not None:
-            self._candidates -= {each for each in shard_ids if self._notified_at.get(each, 0) <= changes}
+            without = {each for each in shard_ids if self._notified_at.get(each, 0) <= changes}
+            self._candidates -= without
+            for shard_id in without:  # others took what was sent ahead: what is notified from now on is not that
+                self._ahead.pop(shard_id, None)
 
     def worth_asking(self) -> set[str] | None:
         """The shards that may have jobs; None: it is not known, or all have not been asked for a while."""
