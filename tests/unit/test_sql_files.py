@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from pinlater.backends.base import ClaimRequest, ConfigEntry
+from pinlater.backends.base import ClaimRequest, ConfigEntry, JobKey
 from pinlater.backends.sql.session import Row
 from pinlater.backends.sql.sqlite import SqliteShard
 from pinlater.backends.sql.sqlite_connection import SqliteSession
 from pinlater.errors import NothingStored, StoreConflict, StoreRefused
-from pinlater.model import Job, JobState, new_version
+from pinlater.model import Job, JobState, new_version, parse_descriptor
 from tests.queues import make_queue
 
 NOW_MS = 1_790_000_000_000
@@ -62,6 +62,18 @@ async def test_without_an_id_no_file_is_made(tmp_path: Path) -> None:
     with pytest.raises(StoreRefused, match="no store here"):
         await SqliteShard(str(tmp_path / "a.db")).open()
     assert not list(tmp_path.iterdir())
+
+
+async def test_claims_made_at_once_keep_their_descriptors_to_the_letter(shard: SqliteShard) -> None:
+    """Whatever a worker calls itself: JSON would end it at a NUL."""
+    descriptors = [f'{number}:w\0"\\ü' for number in range(3)]
+    await shard.enqueue("mail", [Job(b"x")] * len(descriptors), NOW_MS)
+    requests = [ClaimRequest(each, 1, (1,), 1_000, LIMITLESS) for each in descriptors]
+    claimed = await shard.claim("mail", requests, NOW_MS)
+    refs = [parse_descriptor(job.descriptor) for (job,) in claimed]
+    keys = [JobKey(ref.priority, ref.id) for ref in refs if ref is not None]
+    found = await shard.lookup("mail", keys, with_body=False, max_bytes=0)
+    assert [info.claim_descriptor for info in found if info is not None] == descriptors
 
 
 async def test_a_file_deleted_or_replaced_under_the_server_is_noticed(shard: SqliteShard) -> None:
@@ -112,6 +124,7 @@ async def test_a_long_read_keeps_no_writer_waiting(shard: SqliteShard) -> None:
     loop = asyncio.get_running_loop()
 
     def read(session: Any) -> int:
+        session.snapshot()
         before = session.rows("config_entries", (0, 9))
         loop.call_soon_threadsafe(begun.set)
         asyncio.run_coroutine_threadsafe(go_on.wait(), loop).result()

@@ -131,11 +131,14 @@ def count_ready(session: Session, queue: str, priorities: Sequence[Level], limit
     has_groups, has_rules = counts[0] >= HAS_GROUPS, counts[0] > HAS_GROUPS
     if not (counts[ANY_EXPIRED] or has_groups):
         return [counts[priority] for priority in wanted]
-    expired: dict[int, int] = dict(session.rows("expired_ready", (now_ms, queue, now_ms)))
-    # expired jobs stand among the first: count as many more, and take them off
-    behind = limit + max(expired.values(), default=0)
-    session.cursor.execute(text, (queue, now_ms, *_values_of_priorities(session, queue, wanted, behind, now_ms)))
-    counts = dict(session.cursor.fetchall())
+    expired: dict[int, int] = {}
+    behind = limit
+    if counts[ANY_EXPIRED]:
+        expired = dict(session.rows("expired_ready", (now_ms, queue, now_ms)))
+        # expired jobs stand among the first: count as many more, and take them off
+        behind += max(expired.values(), default=0)
+        session.cursor.execute(text, (queue, now_ms, *_values_of_priorities(session, queue, wanted, behind, now_ms)))
+        counts = dict(session.cursor.fetchall())
     groups: dict[int, int] = {}
     if has_groups and wanted:
         text = "\nUNION ALL\n".join([session.statements["in_line_in_priority"]] * len(wanted))

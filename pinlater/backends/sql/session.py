@@ -160,7 +160,7 @@ class Session(ABC):
         """The ids of the first jobs in the lines of groups, so many of each at most; a group may come in parts."""
         wanted = list(counts.items())
         if self.prepares:
-            wanted += [(wanted[-1][0], 0)] * (_power_of_two(len(wanted)) - len(wanted))
+            wanted += [(wanted[-1][0], 0)] * (power_of_two(len(wanted)) - len(wanted))
         text = "\nUNION ALL\n".join([self.statements["first_in_line"]] * len(wanted))
         self.cursor.execute(text, [value for group, count in wanted for value in (queue_id, priority, group, count)])
         lines = groupby(sorted(self.cursor.fetchall()), itemgetter(0))
@@ -228,7 +228,7 @@ class Session(ABC):
         left, behind = sorted(set(keys)), () if ids is None else (ids,)
         while left:
             some, left = left[:KEYS_PER_STATEMENT], left[KEYS_PER_STATEMENT:]
-            padded = some + some[-1:] * (_power_of_two(len(some)) - len(some)) if self.prepares else some
+            padded = some + some[-1:] * (power_of_two(len(some)) - len(some)) if self.prepares else some
             text = self.statements[name].replace("/*keys*/", ",".join([self.mark] * len(padded)))
             text = text.replace("/*key_rows*/", " UNION ALL ".join([f"SELECT {self.mark} AS k"] * len(padded)))
             self.cursor.execute(text, (*values, *padded, *behind))
@@ -251,17 +251,16 @@ class Session(ABC):
             else:
                 self.claim_several([(job_id, claim[0]) for claim in same for job_id in claim[2]], times)
 
+    @abstractmethod
     def claim_several(self, jobs: Sequence[tuple[int, str]], times: tuple[int, ...]) -> None:
         """Put each job under its claim descriptor. `times`: claimed at, time-out, expires at, updated at."""
-        for claim_descriptor, own in groupby(jobs, key=lambda job: job[1]):
-            self.run_of("claim", (claim_descriptor, *times), sorted(job_id for job_id, _ in own))
 
     @abstractmethod
     def snapshot(self) -> None:
         """First in a session that reads: all that follows sees one and the same moment."""
 
 
-def _power_of_two(length: int) -> int:
+def power_of_two(length: int) -> int:
     """The next one."""
     return 1 << (length - 1).bit_length()
 

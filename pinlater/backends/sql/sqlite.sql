@@ -402,6 +402,12 @@ UPDATE pinlater_jobs NOT INDEXED SET state = 1, claim_descriptor = ?, claimed_at
     claim_expires_at_ms = ?, updated_at_ms = ?
 WHERE id IN (SELECT value FROM json_each(?))
 
+-- name: claim_several
+-- The same for several claims of one time-out.
+UPDATE pinlater_jobs NOT INDEXED SET state = 1, claim_descriptor = claimed.column2, claimed_at_ms = ?, claim_timeout_ms = ?,
+    claim_expires_at_ms = ?, updated_at_ms = ?
+FROM (VALUES /*rows*/) claimed WHERE pinlater_jobs.id = claimed.column1
+
 -- name: bodies
 SELECT id, body, extended FROM pinlater_jobs WHERE id IN (SELECT value FROM json_each(?))
 

@@ -17,7 +17,15 @@ from pinlater.backends.sql.group_permits import end_permits, take_permits
 from pinlater.backends.sql.keyed_jobs import enqueue_extended
 from pinlater.backends.sql.ready_jobs import ack_and_claim, claim, enqueue, requeue
 from pinlater.backends.sql.records import load_statements, parts
-from pinlater.backends.sql.session import ROWS_PER_STATEMENT, UNENCODABLE, NewJob, Row, Session
+from pinlater.backends.sql.session import (
+    ROWS_PER_STATEMENT,
+    UNENCODABLE,
+    NewJob,
+    Row,
+    Session,
+    in_slices,
+    power_of_two,
+)
 from pinlater.backends.sql.threads import CallResult, GroupCommitThread, ThreadCall
 from pinlater.errors import (
     NothingStored,
@@ -47,6 +55,7 @@ SMALL_TRANSACTIONS = frozenset(
 )
 """Steps that take but a moment: where several wait, they share a transaction."""
 
+CLAIMS_PER_STATEMENT = 64
 PREPARED_STATEMENTS = 512
 _INSERTS = {
     (name, 1 << power): f"{_STATEMENTS[name]} {','.join([_STATEMENTS[f'{name}_row']] * (1 << power))}"
@@ -133,16 +142,26 @@ class SqliteSession(Session):
                 found += self.rows("candidates", (queue_id, priority, now_ms, limit - len(found)))
         return found
 
+    def claim_several(self, jobs: Sequence[tuple[int, str]], times: tuple[int, ...]) -> None:
+        """One statement for many, as `insert_jobs` has it. Not as JSON, in which SQLite ends a text at a NUL."""
+        for some in in_slices(sorted(jobs), CLAIMS_PER_STATEMENT):
+            padded = [*some, *[some[-1]] * (power_of_two(len(some)) - len(some))]
+            text = self.statements["claim_several"].replace("/*rows*/", ",".join(["(?,?)"] * len(padded)))
+            self.cursor.execute(text, (*times, *chain.from_iterable(padded)))
+
     def snapshot(self) -> None:
-        """A transaction of SQLite is one already."""
+        if not self.cursor.connection.in_transaction:
+            self.cursor.execute("BEGIN")
 
 
 class SqliteConnection:
-    """`begin` is BEGIN IMMEDIATE for one that writes (it takes the file's lock at once), BEGIN for one that reads."""
+    """One that writes takes the file's lock at once. Of one that reads each statement sees a moment of its own, but for
+    those behind a `Session.snapshot`, as on other SQL stores.
+    """
 
-    def __init__(self, path: str, begin: str, busy_timeout_ms: int) -> None:
+    def __init__(self, path: str, busy_timeout_ms: int, *, writes: bool) -> None:
         self._path = path
-        self._begin = begin
+        self._writes = writes
         self._busy_timeout_s = busy_timeout_ms / 1000
         self._thread = GroupCommitThread("pinlater-sqlite", self._transact)
         self._connection: sqlite3.Connection | None = None
@@ -218,7 +237,8 @@ class SqliteConnection:
         execute = self._session.cursor.execute
         committing = False
         try:
-            execute(self._begin)
+            if self._writes:
+                execute("BEGIN IMMEDIATE")
             outcomes = [self._outcome(call, is_alone=len(calls) == 1) for call in calls]
             committing = True
             if self._in_transaction():
