@@ -281,7 +281,8 @@ class GroupLimits:
         except PinLaterError as error:  # they are found when they are checked
             _log.debug("permits_not_ended", queue=queue, shard=home.shard.shard_id, error=error.message)
             return
-        await self._tell(queue, home, freed)
+        if freed:
+            self._tasks.start(self._tell(queue, home, freed))  # the next permits to be taken back do not wait for it
 
     async def _tell(self, queue: str, home: ShardHandle, freed: Mapping[str, FreedPermits]) -> None:
         """Permits are free: shards that wait are told to have room, until one is found for each that has jobs."""

@@ -9,7 +9,7 @@ and refunds where it brought less. A queue that its circuit breaker has paused h
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -28,6 +28,9 @@ from pinlater.queues.settings import PauseSettings, QueueSettings
 from pinlater.schedule import utc_text
 from pinlater.service.descriptors import ClaimTokens
 from pinlater.shards.router import Router
+
+ClaimFrom = Callable[[Sequence[ClaimRequest]], Awaitable[list[list[DequeuedJob]]]]
+"""A claim of jobs of one queue, from shards that its maker has chosen."""
 
 _MOST_CLAIMS = 5
 """The most claims for one answer, the first among them. Where jobs of one are refused, the next claim passes over their
@@ -137,10 +140,12 @@ class QueueLimits:
         requests: Sequence[ClaimRequest],
         *,
         coverage: float = 1.0,
+        claim_from: ClaimFrom | None = None,
     ) -> Claimed:
         """Jobs for each request in turn, of so many that are ready: as many as the limits allow, with one call for
         tokens. Where the bodies are large it is shorter, as the store's answer: who is left out asks again. What is not
-        handed out is not charged. QueueNotFound, and the errors of RateLimiter.take.
+        handed out is not charged. `claim_from`: where only groups have limits, it may claim; else the router does.
+        QueueNotFound, and the errors of RateLimiter.take.
         """
         per_second = settings.max_jobs_per_second
         enforce_quota = settings.max_in_progress is not None
@@ -159,7 +164,7 @@ class QueueLimits:
         kept = _cut(requests, granted)
         got = 0
         try:
-            jobs = await self._claim(queue, settings, kept, coverage)
+            jobs = await self._claim(queue, settings, kept, coverage, claim_from)
             got = sum(map(len, jobs))
         finally:
             self.refund_tokens(queue, granted - got)
@@ -171,23 +176,30 @@ class QueueLimits:
         return Claimed(jobs, Throttle(queue, None) if enforce_quota and got < wanted else None)
 
     async def _claim(
-        self, queue: str, settings: QueueSettings, requests: Sequence[ClaimRequest], coverage: float
+        self,
+        queue: str,
+        settings: QueueSettings,
+        requests: Sequence[ClaimRequest],
+        coverage: float,
+        claim_from: ClaimFrom | None,
     ) -> list[list[DequeuedJob]]:
         """The jobs of a claim; where groups have limits, those that may be handed out, and others for the rest."""
         enforce_quota = settings.max_in_progress is not None
+
+        def claim_over_shards(requests: Sequence[ClaimRequest]) -> Awaitable[list[list[DequeuedJob]]]:
+            now_ms = self._clock.now_ms()
+            return self._router.claim(queue, requests, now_ms, coverage=coverage, enforce_quota=enforce_quota)
+
+        claim = claim_from or claim_over_shards
         if not settings.limits_groups:
-            return await self._router.claim(
-                queue, requests, self._clock.now_ms(), coverage=coverage, enforce_quota=enforce_quota
-            )
+            return await claim(requests)
         most = self.groups.most_at_once(queue)
         wanted = [replace(request, most_of_group=most) for request in requests]
         jobs: list[list[DequeuedJob]] = [[] for _ in requests]
         places: Sequence[int] = range(len(requests))
         for _ in range(_MOST_CLAIMS):
             try:
-                found = await self._router.claim(
-                    queue, wanted, self._clock.now_ms(), coverage=coverage, enforce_quota=enforce_quota
-                )
+                found = await claim(wanted)
                 refused = await self.groups.admit(queue, found)
             except PinLaterError:
                 if any(jobs):

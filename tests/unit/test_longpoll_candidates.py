@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pinlater.backends.base import UNKNOWN_CHANGE, Notification, OnNotification
+from pinlater.backends.extended import Offer
 from pinlater.errors import NothingStored
 from pinlater.model import (
     Ack,
@@ -22,8 +23,10 @@ from pinlater.service import ServiceSettings
 from pinlater.shards.handle import ShardHandle
 from tests.unit.breaking import until_quiet
 from tests.unit.stand import ME, Stand, stand
+from tests.unit.test_limits_pause import change
 
 SELDOM = ServiceSettings(poll_min_ms=5, poll_max_ms=60_000, poll_subscribed_ms=60_000)
+ONE_LOOK = replace(SELDOM, poll_min_ms=60_000)
 ONE_JOB = Notification(1, None)
 
 
@@ -73,8 +76,8 @@ class Told:
 
 
 @asynccontextmanager
-async def telling() -> AsyncIterator[Told]:
-    async with stand(3, settings=SELDOM) as at:
+async def telling(settings: ServiceSettings = SELDOM) -> AsyncIterator[Told]:
+    async with stand(3, settings=settings) as at:
         told = Told(at)
         for handle in at.members.all:
             told.subscribe(handle)
@@ -134,6 +137,21 @@ async def test_a_job_with_a_key_is_claimed_from_its_home() -> None:
         (job,) = await waiting
         assert job.descriptor == descriptor
         assert told.asked().count(True) == 1
+
+
+async def test_only_the_shard_that_is_told_to_have_room_for_a_group_is_asked_for_its_next_job() -> None:
+    async with telling(ONE_LOOK) as told, asyncio.timeout(60):
+        at, now_ms = told.at, told.at.clock.now_ms()
+        await change(at, group_concurrency="1")
+        for store in at.stores[:2]:
+            await store.inner.enqueue_extended(
+                "mail", [Offer(ExtendedJob(b"x", group="a", run_after_ms=now_ms))], now_ms
+            )
+        (job,) = await at.dequeue(1)
+        waiting = await told.waiting()
+        await at.service.ack("mail", [Ack(job.descriptor, claim_descriptor=job.claim_descriptor)], [])
+        (other,) = await waiting
+        assert told.asked() == [f":s{store.shard_id}:" in other.descriptor for store in at.stores]
 
 
 async def test_a_job_that_somebody_else_took_costs_one_call_and_the_next_one_is_found() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 import structlog
 
@@ -478,7 +479,7 @@ class QueuePoller:
     async def _claim_limited(self, batch: list[Waiter], settings: QueueSettings) -> list[list[DequeuedJob]]:
         """Counts first, where a limit is of all jobs: tokens are asked for no more than what is ready, and whether
         anything is, is what waiters are told whose time is over. Nobody reports capacity that is freed elsewhere, so it
-        polls at the pace of those.
+        polls at the pace of those. Where only groups have limits shards notify of those that have room again.
         """
         context, waiters, known = self._context, self.waiters, self.known
         if known.ready_estimate <= 0:
@@ -488,7 +489,11 @@ class QueuePoller:
             return []
         self.state = PollerState.CLAIMING
         known.begin_claim()
-        known.forget_shards()
+        claim_from = None
+        if not settings.counts_jobs and context.router.has_several_shards():
+            claim_from = partial(claim_at_candidates, context, self.queue, known)
+        else:
+            known.forget_shards()
         wanted = min(_READY_LIMIT, sum([waiter.request.limit for waiter in waiters.waiters()]))
         ready = wanted
         if settings.counts_jobs:
@@ -499,7 +504,7 @@ class QueuePoller:
         for waiter in batch:
             waiter.in_claim = True
             requests.append(waiter.claim_for(self.queue) if waiter.is_shared else waiter.request)
-        claimed = await context.limits.claim(self.queue, settings, ready, requests)
+        claimed = await context.limits.claim(self.queue, settings, ready, requests, claim_from=claim_from)
         known.throttle_by(claimed.throttle, context.settings.poll_min_ms)
         known.is_exhausted = not settings.counts_jobs and sum(map(len, claimed.jobs)) < wanted
         if claimed.throttle is not None:
