@@ -50,9 +50,12 @@ async def when_it_serves(port: int, run: RecordedRun) -> Plain:
             await asyncio.sleep(0.1)
 
 
-async def drain(port: int, run: RecordedRun, limit: int) -> list[str]:
-    """Take and end all there is, until every job has ended; those that never do. A store that is slow, or out for a
-    while, is waited for; what has still not come STUCK_AFTER_S after the last job never will.
+async def drain(
+    port: int, run: RecordedRun, limit: int, may_be_gone: Callable[[str], bool] = lambda _: False
+) -> list[str]:
+    """Take and end all there is, until every job has ended; those that never do, as `lost` says them, but for those
+    that may be gone. A store that is slow, or out for a while, is waited for; what has still not come STUCK_AFTER_S
+    after the last job never will.
     """
     left = ["nobody could ask"]
     quiet_since = time.monotonic()
@@ -62,7 +65,7 @@ async def drain(port: int, run: RecordedRun, limit: int) -> list[str]:
             while jobs := await take(plain, limit, wait_ms=500):
                 await acknowledge(plain, jobs, [])
                 quiet_since = time.monotonic()
-            left = await lost(plain, run)
+            left = [each for each in await lost(plain, run) if not may_be_gone(each)]
         await plain.close()
     return left
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import random
-import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from pinlater.history.call_events import Note
 from pinlater.wire.methods import LOOKUP
-from tests.faults.load import Load, acknowledge, take
+from tests.faults.load import BROKEN, Load
 from tests.faults.recorded_run import RecordedRun
-from tests.faults.test_kills import CLAIM_TIMEOUT_MS, STUCK_AFTER_S, lost, when_it_serves
+from tests.faults.test_kills import CLAIM_TIMEOUT_MS, STUCK_AFTER_S, drain, when_it_serves
 from tests.powercuts.machine import Cut, Machine
 
-JOBS_A_LOOKUP = 1_000
+JOBS_A_LOOKUP = JOBS_A_TAKE = 1_000
 CUTS_A_HISTORY = 10
 """After so many, all jobs are brought to their ends, and all that was asked and answered is judged together."""
 
@@ -76,17 +76,20 @@ def promised(run: RecordedRun) -> Promised:
 
 
 async def states(port: int, run: RecordedRun, jobs: Iterable[str], body_bytes: int) -> dict[str, str]:
-    """Of those that are there, with their bodies."""
-    names, found = list(jobs), {}
-    plain = await when_it_serves(port, run)
-    try:
-        for start in range(0, len(names), JOBS_A_LOOKUP):
-            request = LOOKUP.request(names[start : start + JOBS_A_LOOKUP], True)
-            answer = LOOKUP.result(await plain.call("lookupJobs", request=request))
-            found |= {name: info.state.name for name, info in answer.items() if len(info.body or b"") == body_bytes}
-    finally:
-        await plain.close()
-    return found
+    """Of those that are there, with their bodies. A store that is slow, or out for a while, is waited for."""
+    names = list(jobs)
+    async with asyncio.timeout(STUCK_AFTER_S):
+        while True:
+            plain, found = await when_it_serves(port, run), dict[str, str]()
+            with suppress(*BROKEN):
+                for start in range(0, len(names), JOBS_A_LOOKUP):
+                    request = LOOKUP.request(names[start : start + JOBS_A_LOOKUP], True)
+                    answer = LOOKUP.result(await plain.call("lookupJobs", request=request))
+                    whole = {name: info for name, info in answer.items() if len(info.body or b"") == body_bytes}
+                    found |= {name: info.state.name for name, info in whole.items()}
+                await plain.close()
+                return found
+            await plain.close()
 
 
 class JobsUnderCuts:
@@ -170,28 +173,13 @@ class JobsUnderCuts:
     async def is_over(self) -> None:
         """Every job comes to its end, and one order explains all that was answered."""
         cuts = "; ".join(map(str, self.cuts[-CUTS_A_HISTORY:]))
-        left = await self._drained()
+        left = await drain(self._machine.port, self._run, JOBS_A_TAKE, self._may_be_gone)
         assert left == [], f"{cuts}: {left[:5]}"
         if self._workload.is_explained_by_history:
             try:
                 self._run.judge()
             except AssertionError as error:
                 raise AssertionError(f"{cuts}: {error}") from error
-
-    async def _drained(self) -> list[str]:
-        """Take and end all there is; what has still not come long after the last job never will."""
-        left = ["nobody could ask"]
-        quiet_since = time.monotonic()
-        while left and time.monotonic() - quiet_since < STUCK_AFTER_S:
-            plain = await when_it_serves(self._machine.port, self._run)
-            try:
-                while jobs := await take(plain, 1_000, wait_ms=300):
-                    await acknowledge(plain, jobs, [])
-                    quiet_since = time.monotonic()
-                left = [each for each in await lost(plain, self._run) if not self._may_be_gone(each)]
-            finally:
-                await plain.close()
-        return left
 
     def _may_be_gone(self, job: str) -> bool:
         return self._workload.loss_ms > 0 and job.endswith("not there")

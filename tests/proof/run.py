@@ -13,6 +13,7 @@ from tests.proof.counts import Counts
 from tests.proof.proofs import Proof
 from tests.proof.results import FOLDER, Result, results
 from tests.pythons import ROOT
+from tests.stores.process import dies_with_us
 
 
 def run(proof: Proof, *, is_whole: bool = False, folder: Path = FOLDER) -> tuple[Result, Counts]:
@@ -26,7 +27,7 @@ def run(proof: Proof, *, is_whole: bool = False, folder: Path = FOLDER) -> tuple
     began_s = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="pinlater-proof-") as place:
         report = Path(place) / "report.xml"
-        command = [*proof.arguments(), *([f"--junitxml={report}"] if proof.tests else [])]
+        command = [*dies_with_us(), *proof.arguments(), *([f"--junitxml={report}"] if proof.tests else [])]
         before = results(folder).get(proof.name)
         code = subprocess.run(command, cwd=ROOT, env=os.environ | variables, check=False).returncode
         counts = Counts.of(report)
