@@ -30,8 +30,8 @@ CYCLES_GOAL = OfFloor(0.67)
 LIMITED_CYCLES = keyed.Case("cycle with groups that have a maximum", "limited", "cycle_client")
 LIMITED_CYCLES_GOAL = OfFloor(0.5)
 LIMITED_STORES = ("redis", "sqlite")
-LIMITED_SHARDS, SHARDS_OF_A_SERVER = 20, 7
-"""A Redis server has fewer places than that."""
+LIMITED_SHARDS = 20
+"""Each on a server of its own: what is published in one database of a Redis server is heard in all others."""
 
 LIMITED_JOBS, MOST, RUN_MS, SLOTS = 500, 5, 100, 20
 
@@ -146,10 +146,7 @@ def _at_its_maximum(run: Run, name: str) -> Figure:
     rates = list[float]()
     for number in range(run.sizes.rounds):
         with ExitStack() as stack:
-            urls: list[str] = []
-            while len(urls) < LIMITED_SHARDS:
-                store = stack.enter_context(stand(run, name, len(urls) // SHARDS_OF_A_SERVER))
-                urls += [store.fresh() for _ in range(min(SHARDS_OF_A_SERVER, LIMITED_SHARDS - len(urls)))]
+            urls = [stack.enter_context(stand(run, name, number)).fresh() for number in range(LIMITED_SHARDS)]
             server = stack.enter_context(served(urls, 1, options=WITH_PASSWORD))
             shape = {"jobs": run.sizes.jobs(LIMITED_JOBS), "concurrency": MOST, "slots": SLOTS, "run_ms": RUN_MS}
             load = Program("limited_client", server=server.address, **shape)
