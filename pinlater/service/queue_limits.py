@@ -144,8 +144,8 @@ class QueueLimits:
     ) -> Claimed:
         """Jobs for each request in turn, of so many that are ready: as many as the limits allow, with one call for
         tokens. Where the bodies are large it is shorter, as the store's answer: who is left out asks again. What is not
-        handed out is not charged. `claim_from`: where only groups have limits, it may claim; else the router does.
-        QueueNotFound, and the errors of RateLimiter.take.
+        handed out is not charged. `claim_from` claims in place of the router, which asks all shards; for a queue of
+        which only groups have limits. QueueNotFound, and the errors of RateLimiter.take.
         """
         per_second = settings.max_jobs_per_second
         enforce_quota = settings.max_in_progress is not None

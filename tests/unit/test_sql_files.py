@@ -124,7 +124,6 @@ async def test_a_long_read_keeps_no_writer_waiting(shard: SqliteShard) -> None:
     loop = asyncio.get_running_loop()
 
     def read(session: Any) -> int:
-        session.snapshot()
         before = session.rows("config_entries", (0, 9))
         loop.call_soon_threadsafe(begun.set)
         asyncio.run_coroutine_threadsafe(go_on.wait(), loop).result()

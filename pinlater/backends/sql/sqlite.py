@@ -58,10 +58,10 @@ class SqliteShard(SqlShard):
         if self.path != IN_MEMORY:
             self._make_folder()
         try:
-            self._writer = await self._connect(writes=True)
+            self._writer = await self._connect("BEGIN IMMEDIATE")
             self._identity = await self.write(establish_identity, self.shard_id, self.opens_marked)
             # A second connection would see another database in memory.
-            self._reader = self._writer if self.path == IN_MEMORY else await self._connect(writes=False)
+            self._reader = self._writer if self.path == IN_MEMORY else await self._connect("BEGIN")
         except BaseException:
             await self.close()
             raise
@@ -106,8 +106,8 @@ class SqliteShard(SqlShard):
             raise NothingStored(f"{self.path}: the shard is closed")
         return self._reader.call(self.shard_id, transaction, arguments)
 
-    async def _connect(self, *, writes: bool) -> SqliteConnection:
-        connection = SqliteConnection(self.path, self._busy_timeout_ms, writes=writes)
+    async def _connect(self, begin: str) -> SqliteConnection:
+        connection = SqliteConnection(self.path, begin, self._busy_timeout_ms)
         try:
             await connection.open()
         except BaseException:

@@ -56,6 +56,8 @@ SMALL_TRANSACTIONS = frozenset(
 """Steps that take but a moment: where several wait, they share a transaction."""
 
 CLAIMS_PER_STATEMENT = 64
+"""At most: it stays prepared for each power of two."""
+
 PREPARED_STATEMENTS = 512
 _INSERTS = {
     (name, 1 << power): f"{_STATEMENTS[name]} {','.join([_STATEMENTS[f'{name}_row']] * (1 << power))}"
@@ -150,18 +152,15 @@ class SqliteSession(Session):
             self.cursor.execute(text, (*times, *chain.from_iterable(padded)))
 
     def snapshot(self) -> None:
-        if not self.cursor.connection.in_transaction:
-            self.cursor.execute("BEGIN")
+        """A transaction of SQLite is one already."""
 
 
 class SqliteConnection:
-    """One that writes takes the file's lock at once. Of one that reads each statement sees a moment of its own, but for
-    those behind a `Session.snapshot`, as on other SQL stores.
-    """
+    """`begin` is BEGIN IMMEDIATE for one that writes (it takes the file's lock at once), BEGIN for one that reads."""
 
-    def __init__(self, path: str, busy_timeout_ms: int, *, writes: bool) -> None:
+    def __init__(self, path: str, begin: str, busy_timeout_ms: int) -> None:
         self._path = path
-        self._writes = writes
+        self._begin = begin
         self._busy_timeout_s = busy_timeout_ms / 1000
         self._thread = GroupCommitThread("pinlater-sqlite", self._transact)
         self._connection: sqlite3.Connection | None = None
@@ -237,8 +236,7 @@ class SqliteConnection:
         execute = self._session.cursor.execute
         committing = False
         try:
-            if self._writes:
-                execute("BEGIN IMMEDIATE")
+            execute(self._begin)
             outcomes = [self._outcome(call, is_alone=len(calls) == 1) for call in calls]
             committing = True
             if self._in_transaction():
