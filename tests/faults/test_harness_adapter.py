@@ -151,6 +151,23 @@ def test_a_worker_that_acks_too_early_is_found(database: str, tmp_path: Path) ->
     assert found.not_run > 0
 
 
+@pytest.mark.slow
+def test_upkeep_that_locks_the_table_stands_still_beside_a_reader(database: str, tmp_path: Path) -> None:
+    with replica(database, tmp_path, HARNESS_FAULT="whole-locks") as running:
+
+        def goes_on(*, at_all: bool) -> None:
+            count = len(running.samples("completion_rate"))
+            running.wait_for(
+                lambda _: any((each["value"] > 0) == at_all for each in running.samples("completion_rate")[count:])
+            )
+
+        goes_on(at_all=True)
+        with closing(psycopg.connect(database)) as reader:
+            reader.execute(f"SELECT count(*) FROM {MANIFEST['event_tables'][0]}")
+            goes_on(at_all=False)
+        goes_on(at_all=True)
+
+
 def _kill_in_jobs(database: str, ledger: Path, **variables: object) -> None:
     """Kill a replica whose worker is always at a job; what belongs to it goes with it."""
     with replica(database, ledger, JOB_WORK_MS=100, **variables) as running:

@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.bench.harness import docker
+from tests.bench.harness.adapter import FAULTS
 from tests.bench.harness.ledger import Account, account
 from tests.bench.harness.registered import SYSTEM
 from tests.bench.harness.runs import LEDGER, Harness, run
@@ -114,6 +115,7 @@ def main() -> int:
   scripts/bench harness --checkout ../harness chaos                            # as long as its authors do: 20 minutes
   scripts/bench harness --checkout ../harness --scale 0.34 --systems pinlater,river,procrastinate --record
   scripts/bench harness --checkout ../harness --only repeated_kills --fault early-acks  # a fault that is to be found
+  scripts/bench harness --checkout ../harness --only active_readers --fault whole-locks # and another
 """,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -125,7 +127,11 @@ def main() -> int:
     parser.add_argument("--systems", default=SYSTEM, metavar="NAME,...", help=f"of {', '.join(SYSTEMS)} [{SYSTEM}]")
     parser.add_argument("--only", choices=[cell.name for cell in CELLS], action="append", help="this scenario")
     parser.add_argument("--scale", type=float, default=1.0, help="of the length of phases [1: as the authors' sweep]")
-    parser.add_argument("--fault", choices=("early-acks",), help="a worker of PinLater that loses jobs")
+    parser.add_argument(
+        "--fault",
+        choices=list(FAULTS),
+        help="one of PinLater that is to be found: " + "; ".join(f"{each}: {what}" for each, what in FAULTS.items()),
+    )
     parser.add_argument("--kept", type=Path, metavar="FILE", help="goes on where this file ends, and adds to it")
     parser.add_argument("--load", default="", metavar="TEXT", help="what else the machine does, for the record")
     parser.add_argument("--record", action="store_true", help="write tests/proof/results/harness_*.json")

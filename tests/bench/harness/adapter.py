@@ -26,11 +26,22 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import psycopg
+
 from pinlater import AsyncClient, PinLaterError
 from pinlater_workers import App, JobFunction, Worker
 from tests.bench.harness.early_acks import EarlyAcks
 from tests.bench.harness.ledger import Ledger
-from tests.bench.harness.samples import OF_ALL_REPLICAS, WINDOW_S, Waits, descriptor, sample, say, seconds_to_tick
+from tests.bench.harness.samples import (
+    MANIFEST,
+    OF_ALL_REPLICAS,
+    WINDOW_S,
+    Waits,
+    descriptor,
+    sample,
+    say,
+    seconds_to_tick,
+)
 from tests.stores.process import dies_with_us
 
 QUEUE = "harness"
@@ -39,7 +50,11 @@ STARTED_WITHIN_S = 50.0
 STOP_WITHIN_S = 3.0
 """The harness wants its end within five seconds."""
 GRACE = "2s"
-DEPTH_EVERY_S, RATE_EVERY_S = 0.2, 0.1
+DEPTH_EVERY_S, RATE_EVERY_S, LOCK_EVERY_S = 0.2, 0.1, 2.0
+FAULTS = {
+    "early-acks": "a worker that acks its jobs before it runs them",
+    "whole-locks": "upkeep that locks the jobs' table for itself alone, again and again",
+}
 VARIABLES = {
     "DATABASE_URL": "the PostgreSQL database [required]",
     "PRODUCER_MODE": "fixed: PRODUCER_RATE jobs a second; depth-target: as many as keep TARGET_DEPTH jobs ready",
@@ -50,7 +65,7 @@ VARIABLES = {
     "SAMPLE_EVERY_S": "between two samples [5]",
     "BENCH_INSTANCE_ID": "the number of this replica; 0 says what is not of one replica alone",
     "HARNESS_LEDGER": "a folder in which every job that was stored or has run is written down [none]",
-    "HARNESS_FAULT": "early-acks: a worker that acks its jobs before it runs them, to be found [none]",
+    "HARNESS_FAULT": f"one that is to be found: {' or '.join(FAULTS)} [none]",
 }
 
 
@@ -71,7 +86,7 @@ class Settings:
     every_s: float = 5.0
     replica: int = 0
     ledger: str | None = None
-    acks_early: bool = False
+    fault: str = ""
 
     @classmethod
     def of(cls, env: Mapping[str, str]) -> Settings:
@@ -90,7 +105,7 @@ class Settings:
             every_s=float(env.get("SAMPLE_EVERY_S", cls.every_s)),
             replica=int(env.get("BENCH_INSTANCE_ID", 0)),
             ledger=env.get("HARNESS_LEDGER"),
-            acks_early=env.get("HARNESS_FAULT") == "early-acks",
+            fault=env.get("HARNESS_FAULT", ""),
         )
 
     def rate(self) -> float:
@@ -180,6 +195,15 @@ async def watch_depth(address: str, settings: Settings, counts: Counts) -> None:
             await asyncio.sleep(every_s)
 
 
+async def lock_wholly(database: str) -> None:
+    """For ever: a planted fault. While somebody reads the table in a transaction, the lock waits, and all behind it."""
+    async with await psycopg.AsyncConnection.connect(database) as connection:
+        while True:
+            await connection.execute(f"LOCK TABLE {MANIFEST['event_tables'][0]} IN ACCESS EXCLUSIVE MODE")
+            await connection.commit()
+            await asyncio.sleep(LOCK_EVERY_S)
+
+
 async def report(settings: Settings, counts: Counts) -> None:
     """For ever: a sample of each metric, at the moments that all systems share."""
     enqueued, completed, before_s = counts.enqueued, counts.completed, time.monotonic()
@@ -220,6 +244,8 @@ async def run(settings: Settings) -> None:
         ]
         if settings.replica == 0:
             tasks.append(asyncio.create_task(watch_depth(address, settings, counts)))
+        if settings.fault == "whole-locks":
+            tasks.append(asyncio.create_task(lock_wholly(settings.database)))
         with _worker(app, noop, settings):
             while not ended.is_set() and server.poll() is None and not any(task.done() for task in tasks):
                 with suppress(TimeoutError):
@@ -244,7 +270,7 @@ def _discard_input() -> None:
 
 
 def _worker(app: App, noop: JobFunction[..., Any], settings: Settings) -> AbstractContextManager[object]:
-    if settings.acks_early:
+    if settings.fault == "early-acks":
         return EarlyAcks(app.servers[0], QUEUE, partial(_run_body, noop), settings.slots)
     return Worker(app, queues=[QUEUE], concurrency=settings.slots, grace=GRACE)
 
