@@ -384,6 +384,31 @@ def test_an_ack_may_have_come_before_its_answer_where_a_store_was_set_back_under
     assert [each.rule for each in judged(*rows[:3], *rows[4:], ack(12, "A", FIRST, RETRIED, failed=True)).violations]
 
 
+@pytest.mark.parametrize(
+    ("note", "again_s"),
+    [
+        (NoteRow(5, "rollback", "1", 0.5), 6),
+        (NoteRow(5, "lost", "1"), 6),
+        (NoteRow(5, "rollback", "1", 1.5), 25),  # its claim stood then, and has to expire
+    ],
+)
+def test_an_ack_whose_answer_came_late_may_have_been_lost_with_its_store(note: NoteRow, again_s: float) -> None:
+    """A dequeue with an ack waits for a job, and says how the ack ended when it has one. The fall of a store in between
+    took the ack along, and the job ran again.
+    """
+
+    def is_explained(*rows: Row | NoteRow, at_s: float) -> bool:
+        again = claimed_at(at_s)
+        first = claim(1, "A", until_s=20)
+        return judged(*STORED, first, *rows, claim(at_s, "A", left=1), ack(at_s + 1, "A", again)).is_explained
+
+    late = ack(2, "A", FIRST, by="first", took_s=30)
+    assert is_explained(late, note, at_s=again_s)
+    assert not is_explained(late, at_s=again_s)
+    assert not is_explained(note, ack(5.5, "A", FIRST, by="first", took_s=30), at_s=again_s)
+    assert again_s == 6 or not is_explained(late, note, at_s=6)
+
+
 def test_a_job_that_was_seen_first_when_it_had_ended_may_go_when_its_time_is_over() -> None:
     """Its time to live counts from its end, and not from the look."""
     lost = [*DEFAULTS, enqueue(0, "A"), NoteRow(50, "lost", "1")]

@@ -397,9 +397,9 @@ class HistoryJudge:
 
     def _settle_one(self, history: JobHistory) -> None:
         notes = self._notes.get(shard_in(history.descriptor)) if self._notes else None
-        if notes is not None:
-            self._heed_before(history, notes)
         try:
+            if notes is not None:
+                self._heed(history, notes)
             contradiction = history.settle(self.around(history))
         except TooManyOrders:
             self.verdict.unjudged_jobs += 1
@@ -408,8 +408,6 @@ class HistoryJudge:
         if contradiction is not None:
             self._contradicted(history, *contradiction)
             return
-        if notes is not None:
-            self._heed_behind(history, notes)
         if history.is_at_rest and history.last is not None:
             states = history.states
             if len(states) == 1 and states[0].phase in OVER:
@@ -436,8 +434,8 @@ class HistoryJudge:
         around.may_move = self.may_move(history.descriptor)
         return around
 
-    def _heed_before(self, history: JobHistory, notes: Sequence[Note]) -> None:
-        """What a store has lost since the last call about this job."""
+    def _heed(self, history: JobHistory, notes: Sequence[Note]) -> None:
+        """What a store has lost by the end of the next call about this job. TooManyOrders."""
         next_ms = history.next_ms()
         assert next_ms is not None
         while history.notes_seen < len(notes):
@@ -445,19 +443,8 @@ class HistoryJudge:
             if note.at_ms - self._slack_ms > next_ms:
                 return
             history.notes_seen += 1
-            if _concerns(note, history.last_ms, self.tolerance_ms):
-                history.widen()
-
-    def _heed_behind(self, history: JobHistory, notes: Sequence[Note]) -> None:
-        """A call that was under way when a store lost something may have been carried out before."""
-        last = history.last
-        assert last is not None
-        for note in reversed(notes):
-            if note.at_ms + self.tolerance_ms < last.begin_ms:
-                return
-            if _concerns(note, last.end_ms, self.tolerance_ms) and note.at_ms - self.tolerance_ms <= last.end_ms:
-                history.widen()
-                return
+            is_known = history.is_fresh or not _concerns(note, history.last_ms, self.tolerance_ms)
+            history.fell_back(note.at_ms + self.tolerance_ms, self.around(history), is_known=is_known)
 
     def _contradicted(self, history: JobHistory, observation: Observation, reasons: Sequence[Contradiction]) -> None:
         around = self.around(history)

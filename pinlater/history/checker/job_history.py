@@ -16,12 +16,11 @@ from pinlater.history.checker.job_machine import (
     OVER,
     UNKNOWN,
     Key,
-    Phase,
     State,
     Surroundings,
     as_changed,
 )
-from pinlater.history.checker.observations import Contradiction, Contradictions, Observation
+from pinlater.history.checker.observations import Contradiction, Contradictions, Moment, Observation
 
 Possibility = tuple[State, frozenset[Observation]]
 """A state, and those observations not at their ends yet that have led to it."""
@@ -201,7 +200,7 @@ class JobHistory:
         """Its enqueue is in the history after all."""
         if self.is_fresh:
             self.is_foreign = False
-            self._possible = self._base = [(ABSENT, _NONE)]
+            self._possible = self._base = [(ABSENT, done) for _, done in self._possible]
 
     def observe(self, observation: Observation) -> None:
         """To be carried out by `settle`; observations with ends come in the order of these."""
@@ -215,11 +214,22 @@ class JobHistory:
             if len(waiting) > 1 and waiting[-2].end_ms > observation.end_ms:
                 waiting.sort(key=lambda each: each.end_ms)
 
-    def widen(self, *, may_have_vanished: bool = True) -> None:
-        """Nothing is known of it any more, but that calls under way may have been carried out before."""
-        if not self.is_fresh or self._possible[0][0].phase is not Phase.ABSENT or may_have_vanished:
-            self._possible = [(UNKNOWN, done) for done in dict.fromkeys((_NONE, *(done for _, done in self._possible)))]
-            self._base, self._log = self._possible, []
+    def fell_back(self, at_ms: float, around: Surroundings, *, is_known: bool) -> None:
+        """Its store is as it was earlier. Calls that had begun by then may have been carried out before, and may have
+        been lost with that. `is_known`: no other call since that earlier moment was about it. TooManyOrders.
+        """
+        begun = [each for each in (*self._waiting, *self._open_ended) if each.begin_ms <= at_ms]
+        if is_known and not begun:
+            return
+        possible = carry(self._possible, Moment(at_ms), begun, around)
+        done_by_then = dict.fromkeys(done for _, done in possible)
+        if is_known:
+            self._possible = _earliest(
+                (state, later) for state, done in possible for later in done_by_then if done <= later
+            )
+        else:
+            self._possible = [(UNKNOWN, done) for done in done_by_then]
+        self._base, self._log = self._possible, []
 
     def next_ms(self) -> float | None:
         """The end of the next observation to be carried out."""
@@ -247,7 +257,8 @@ class JobHistory:
         """A contradiction was found: nothing is known from here on."""
         self._waiting.clear()
         self._open_ended.clear()
-        self.widen()
+        self._possible = self._base = [(UNKNOWN, _NONE)]
+        self._log = []
 
     def all_over(self) -> bool:
         """Whether it has ended in every case."""

@@ -108,6 +108,22 @@ class Observation(ABC):
         return max(state.since_ms, self.begin_ms)
 
 
+class Moment(Observation):
+    """No call: a moment by which others may have been carried out."""
+
+    __slots__ = ()
+    reads = True
+
+    def __init__(self, at_ms: float) -> None:
+        super().__init__(CallMark(0, "", "", inf), at_ms, at_ms)
+
+    def after(self, state: State, around: Surroundings, reasons: Contradictions = None) -> Sequence[State]:
+        return (state,)
+
+    def text(self) -> str:
+        return "nothing"
+
+
 def renewed(state: State, begin_ms: float, end_ms: float) -> State:
     """Its claim counts anew, by a call between these moments: from its begin on at the earliest, since the server looks
     at its clock when the call comes, and others may be carried out until this one is.
