@@ -55,8 +55,10 @@ def over_files(disk: Disk, kind: str = "sqlite") -> list[str]:
 
 
 def over_a_store_that_goes(disk: Disk, store: StoreServer) -> list[str]:
-    """The arguments of a server that keeps its jobs in an overflow file on the disk while the store is away."""
-    return [*over_store(store), *over_files(disk), "--overflow", "64MiB", "--health-pause", "1s"]
+    """The arguments of a server that keeps its jobs in an overflow file on the disk while the store is away. It has
+    room for all cuts: jobs that have moved stay in it for an hour.
+    """
+    return [*over_store(store), *over_files(disk), "--overflow", "1GiB", "--health-pause", "1s"]
 
 
 def _folder(disk: Disk, name: str) -> Path:

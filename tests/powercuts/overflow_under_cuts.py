@@ -37,8 +37,10 @@ class OverflowUnderCuts(JobsUnderCuts):
 
     async def _keeps_jobs(self) -> None:
         """Until the server has found out that its store is away."""
-        deadline = time.monotonic() + STUCK_AFTER_S
+        deadline, refused = time.monotonic() + STUCK_AFTER_S, ""
         while True:
+            said = self._machine.what_the_server_said()
+            assert time.monotonic() < deadline, f"the overflow file takes nothing: {refused} {said}"
             try:
                 plain = await self._run.plain(self._machine.port)
                 try:
@@ -48,8 +50,7 @@ class OverflowUnderCuts(JobsUnderCuts):
                 finally:
                     await plain.close()
             except BROKEN as error:
-                said = self._machine.what_the_server_said()
-                assert time.monotonic() < deadline, f"the overflow file takes nothing: {error!r} {said}"
+                refused = repr(error)
                 await asyncio.sleep(0.1)
             else:
                 assert overflow_of(answer.job_descriptors[0])
