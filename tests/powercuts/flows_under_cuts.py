@@ -145,7 +145,7 @@ class FlowsUnderCuts:
             try:
                 await client.get_flows(limit=1)
             except PinLaterError:
-                said = self._machine.what_the_server_said()
+                said = self._machine.what_was_said()
                 assert time.monotonic() < deadline, f"it does not serve again: {said}"
                 await asyncio.sleep(0.1)
             else:

@@ -147,7 +147,7 @@ class JobsUnderCuts:
             await self.restarts()
             found = await states(self._machine.port, self._run, answers.stored | answers.succeeded, work.body_bytes)
         except (RuntimeError, TimeoutError) as error:
-            said = f"{error} {self._machine.what_the_server_said()}"
+            said = f"{error} {self._machine.what_was_said()}"
             raise AssertionError(f"{cut}: it does not serve again: {said}") from error
         broken = answers.broken(found).without(self._gone)
         self._judge(cut, broken.before(cut.at_ms - work.loss_ms) if work.loss_ms else broken)

@@ -104,5 +104,8 @@ class Machine:
         if self.store is not None:
             self.store.stop()
 
-    def what_the_server_said(self) -> str:
-        return "" if self._server is None else "\n".join(map(str, self._server.events[-30:]))
+    def what_was_said(self) -> str:
+        """The last of it, by the server and by its store."""
+        events = [] if self._server is None else self._server.events[-30:]
+        store = self.store.log() if self.store is not None and self.store.is_running else ""
+        return "\n".join([*map(str, events), store])

@@ -39,7 +39,7 @@ class OverflowUnderCuts(JobsUnderCuts):
         """Until the server has found out that its store is away."""
         deadline, refused = time.monotonic() + STUCK_AFTER_S, ""
         while True:
-            said = self._machine.what_the_server_said()
+            said = self._machine.what_was_said()
             assert time.monotonic() < deadline, f"the overflow file takes nothing: {refused} {said}"
             try:
                 plain = await self._run.plain(self._machine.port)
