@@ -153,6 +153,8 @@ PROMISES = (
                 found=(
                     "A group with a limit stayed full for four minutes after a shard hung. Mended.",
                     "A pause of groups that ended by itself went on hiding the limits of its pattern. Mended.",
+                    "The checker of histories held two acks of a job against it, where a store had lost the first one "
+                    "before the call that brought it was answered. Mended.",
                 ),
             ),
             Proof(
