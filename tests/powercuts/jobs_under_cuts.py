@@ -9,9 +9,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pinlater import AsyncClient, JobState, PinLaterError
 from pinlater.history.call_events import Note
+from pinlater.model import JobFilter
 from pinlater.wire.methods import LOOKUP
-from tests.faults.load import BROKEN, Load
+from tests.faults.load import BROKEN, QUEUE, Load
 from tests.faults.recorded_run import RecordedRun
 from tests.faults.test_kills import CLAIM_TIMEOUT_MS, STUCK_AFTER_S, drain, when_it_serves
 from tests.powercuts.machine import Cut, Machine
@@ -180,6 +182,15 @@ class JobsUnderCuts:
                 self._run.judge()
             except AssertionError as error:
                 raise AssertionError(f"{cuts}: {error}") from error
+        await self._delete_ended()
+
+    async def _delete_ended(self) -> None:
+        """What was judged would only make later starts longer."""
+        async with AsyncClient(f"127.0.0.1:{self._machine.port}") as client:
+            with suppress(PinLaterError):
+                for state in (JobState.SUCCEEDED, JobState.FAILED):
+                    while await client.delete_jobs(JobFilter(QUEUE, state), limit=JOBS_A_TAKE):
+                        pass
 
     def _may_be_gone(self, job: str) -> bool:
         return self._workload.loss_ms > 0 and job.endswith("not there")

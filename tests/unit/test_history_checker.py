@@ -409,6 +409,13 @@ def test_an_ack_whose_answer_came_late_may_have_been_lost_with_its_store(note: N
     assert again_s == 6 or not is_explained(late, note, at_s=6)
 
 
+def test_an_enqueue_whose_answer_came_behind_the_fall_of_its_store_may_be_lost() -> None:
+    fall: Rows = [*DEFAULTS, NoteRow(5, "rollback", "1", 3), look(20, "A", None)]
+    assert judged(enqueue(4, "A", took_s=2), *fall).is_explained
+    assert not judged(enqueue(5.5, "A", took_s=0.5), *fall).is_explained
+    assert not judged(enqueue(2, "A", took_s=0.5), *fall).is_explained
+
+
 def test_a_job_that_was_seen_first_when_it_had_ended_may_go_when_its_time_is_over() -> None:
     """Its time to live counts from its end, and not from the look."""
     lost = [*DEFAULTS, enqueue(0, "A"), NoteRow(50, "lost", "1")]

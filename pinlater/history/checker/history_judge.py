@@ -195,7 +195,6 @@ class HistoryJudge:
             return None
         before = bisect_left(self._failures_ms, self.now_ms - LATE_EFFECT_MS)
         history = JobHistory(descriptor, is_foreign=not is_enqueued, hidden_before=before)
-        history.notes_seen = len(self._notes.get(shard_in(descriptor), ()))
         self._jobs[descriptor] = history
         self._live.setdefault(queue_in(descriptor), {})[descriptor] = history
         self.verdict.jobs += 1
@@ -444,7 +443,9 @@ class HistoryJudge:
                 return
             history.notes_seen += 1
             is_known = history.is_fresh or not _concerns(note, history.last_ms, self.tolerance_ms)
-            history.fell_back(note.at_ms + self.tolerance_ms, self.around(history), is_known=is_known)
+            under_way = history.under_way(note.at_ms + self.tolerance_ms)
+            if under_way or not is_known:
+                history.fell_back(under_way, note.at_ms, self.around(history), is_known=is_known)
 
     def _contradicted(self, history: JobHistory, observation: Observation, reasons: Sequence[Contradiction]) -> None:
         around = self.around(history)

@@ -214,19 +214,21 @@ class JobHistory:
             if len(waiting) > 1 and waiting[-2].end_ms > observation.end_ms:
                 waiting.sort(key=lambda each: each.end_ms)
 
-    def fell_back(self, at_ms: float, around: Surroundings, *, is_known: bool) -> None:
-        """Its store is as it was earlier. Calls that had begun by then may have been carried out before, and may have
-        been lost with that. `is_known`: no other call since that earlier moment was about it. TooManyOrders.
+    def under_way(self, at_ms: float) -> list[Observation]:
+        """What had begun by then, and was not carried out yet."""
+        return [each for each in (*self._waiting, *self._open_ended) if each.begin_ms <= at_ms]
+
+    def fell_back(
+        self, under_way: Sequence[Observation], at_ms: float, around: Surroundings, *, is_known: bool
+    ) -> None:
+        """Its store is as it was earlier. What was under way may have been carried out before, and may have been lost
+        with that. `is_known`: no other call since that earlier moment was about it. TooManyOrders.
         """
-        begun = [each for each in (*self._waiting, *self._open_ended) if each.begin_ms <= at_ms]
-        if is_known and not begun:
-            return
-        possible = carry(self._possible, Moment(at_ms), begun, around)
+        possible = carry(self._possible, Moment(at_ms), under_way, around)
         done_by_then = dict.fromkeys(done for _, done in possible)
         if is_known:
-            self._possible = _earliest(
-                (state, later) for state, done in possible for later in done_by_then if done <= later
-            )
+            pairs = ((state, later) for state, done in possible for later in done_by_then if done <= later)
+            self._possible = _earliest(pairs)
         else:
             self._possible = [(UNKNOWN, done) for done in done_by_then]
         self._base, self._log = self._possible, []
