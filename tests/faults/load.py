@@ -24,7 +24,10 @@ BROKEN = (OSError, asyncio.IncompleteReadError, AssertionError)
 
 
 class Load:
-    """`producers` and `workers` connections; `calls` counts what was answered, `stored` the enqueues among them."""
+    """`producers` and `workers` connections; `calls` counts what was answered, `stored` the enqueues among them.
+
+    `pause_s`: of each connection, before its next call.
+    """
 
     def __init__(
         self,
@@ -36,6 +39,7 @@ class Load:
         workers: int = 32,
         seed: int = 0,
         body_bytes: int = 200,
+        pause_s: float = 0.0,
     ) -> None:
         self._port = port
         self._run = run
@@ -43,6 +47,7 @@ class Load:
         self._shape = producers, workers
         self._random = random.Random(seed)
         self._body_bytes = body_bytes
+        self._pause_s = pause_s
         self._going = True
         self._tasks: list[asyncio.Task[None]] = []
         self.calls = self.stored = 0
@@ -74,6 +79,7 @@ class Load:
             try:
                 while self._going:
                     await step(plain)  # type: ignore[operator]
+                    await asyncio.sleep(self._pause_s)
             except BROKEN:
                 await asyncio.sleep(RECONNECT_PAUSE_S)
             finally:

@@ -16,7 +16,7 @@ from tests.stores.process import StoreServer
 CUTS = int(os.environ.get("PINLATER_POWER_CUTS", "3"))
 """Of each case; PINLATER_POWER_CUTS=500 before a release."""
 
-EVERY_SECOND = Workload(loss_ms=2_000, serving_s=(2.2, 3.2), callers=2)
+EVERY_SECOND = Workload(loss_ms=2_000, serving_s=(2.2, 3.2), callers=4, pause_s=0.02)
 """docs/stores.md: about the last second or two."""
 
 

@@ -26,13 +26,15 @@ CUTS_A_HISTORY = 10
 @dataclass(frozen=True)
 class Workload:
     """`loss_ms`: how much of the last that was answered may be gone after a cut, by docs/stores.md. `serving_s`: how
-    long it serves before one. `is_explained_by_history`: False where the history alone cannot say where jobs are.
+    long it serves before one, `pause_s`: how long each caller rests between its calls. `is_explained_by_history`: False
+    where the history alone cannot say where jobs are.
     """
 
     loss_ms: float = 0.0
     serving_s: tuple[float, float] = (0.05, 0.7)
     body_bytes: int = 200
     callers: int = 16
+    pause_s: float = 0.0
     is_explained_by_history: bool = True
 
 
@@ -132,6 +134,7 @@ class JobsUnderCuts:
             workers=work.callers,
             seed=seed,
             body_bytes=work.body_bytes,
+            pause_s=work.pause_s,
         )
         load.start()
         try:
