@@ -66,9 +66,9 @@ class CallEnd(Struct, frozen=True, gc=False):
 class Note(Struct, frozen=True, omit_defaults=True, gc=False):
     """A fact that no caller can see.
 
-    "rollback": the store of `shard` was set back to its state at `to_ms`, and what was answered since may stand or not.
-    "lost": all that the store of `shard` had is gone. "end": the run is over and everything was drained, so each
-    accepted job was seen to end, or is lost or stuck.
+    "rollback": the store of `shard` was set back to its state at `to_ms`, and what was answered since, or was under
+    way, may stand or not. "lost": all that the store of `shard` had is gone. "end": the run is over and everything was
+    drained, so each accepted job was seen to end, or is lost or stuck.
     """
 
     note: str
