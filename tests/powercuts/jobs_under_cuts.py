@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
+import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -21,6 +23,9 @@ from tests.powercuts.machine import Cut, Machine
 JOBS_A_LOOKUP = JOBS_A_TAKE = 1_000
 CUTS_A_HISTORY = 10
 """After so many, all jobs are brought to their ends, and all that was asked and answered is judged together."""
+
+KEPT = os.environ.get("PINLATER_POWER_KEEP", "")
+"""The new folder in which the disk of a cut is left that was not survived."""
 
 
 @dataclass(frozen=True)
@@ -152,6 +157,8 @@ class JobsUnderCuts:
             await self.restarts()
             found = await states(self._machine.port, self._run, answers.stored | answers.succeeded, work.body_bytes)
         except (RuntimeError, TimeoutError) as error:
+            if KEPT:
+                await asyncio.to_thread(shutil.copytree, self._machine.disk.folder, KEPT)
             said = f"{error} {self._machine.what_was_said()}"
             raise AssertionError(f"{cut}: it does not serve again: {said}") from error
         broken = answers.broken(found).without(self._gone)
