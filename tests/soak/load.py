@@ -323,8 +323,8 @@ class Callers:
         until_s = time.monotonic() + READ_WITHIN_S
         while self._ledger.items[name] < 2 * ITEMS and time.monotonic() < until_s:
             await asyncio.sleep(0.2)
-        if self._ledger.items.pop(name, 0) < 2 * ITEMS:
-            self._ledger.faults.append(f"flow {name} is complete, and not all of its items ran")
+        if (ran := self._ledger.items.pop(name, 0)) < 2 * ITEMS:
+            self._ledger.faults.append(f"flow {name} is complete, and {ran} of its {2 * ITEMS} items ran")
         self._ledger.ended["flow"] += 1
 
     # -- schedules ---------------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from tests.soak.trends import Sample
 from tests.soak.viewers import Viewer
 
 KILL_EVERY_S, ROLL_EVERY_S, PROGRESS_EVERY_S = 60.0, 600.0, 30.0
+READ_EVERY_S = 0.5
 LONG_S = 2_700.0
 """A run at least as long has jobs that the stores remember for ten minutes after their ends: shorter ones would judge
 rows while these still become more.
@@ -89,7 +90,7 @@ class Soak:
 
         self._kinds: dict[str, Counter[str]] = {}
         self._killed: Counter[str] = Counter()
-        self._reads = 0
+        self._reads = self._looks = 0
         self._rolls = 0
         self._victims: list[str] = []
         self._is_over = False
@@ -123,9 +124,9 @@ class Soak:
         for callers in self._callers:
             callers.start()
         self._viewers = [Viewer(server, self._latencies) for server in self._stand.servers]
-        beside = [self._read(), self._look(), self._operate(), self._tell(began_s)]
+        beside = [self._read(), self._look_at_ticks(), self._look(), self._operate(), self._tell(began_s)]
         tasks = [asyncio.create_task(each) for each in (*beside, *(viewer.stay() for viewer in self._viewers))]
-        reading, looking, operating, telling, *viewing = tasks
+        reading, of_ticks, looking, operating, telling, *viewing = tasks
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._options.seconds):
                 await self._until_something_breaks(tasks)
@@ -136,9 +137,10 @@ class Soak:
         await asyncio.gather(looking, return_exceptions=True)
         self._say(f"{ended_s - began_s:.0f} s are over: what is there is done, and judged")
         await self._drain()
-        for task in (*viewing, telling, reading):
+        rest = *viewing, telling, of_ticks, reading
+        for task in rest:
             task.cancel()
-        await asyncio.gather(*viewing, telling, reading, return_exceptions=True)
+        await asyncio.gather(*rest, return_exceptions=True)
         return await self._judge(began_s, ended_s)
 
     async def _until_something_breaks(self, tasks: list[asyncio.Task[None]]) -> None:
@@ -154,18 +156,24 @@ class Soak:
     # -- what goes on beside the callers -----------------------------------------------------------------------------
 
     async def _read(self) -> None:
-        """What jobs wrote down."""
-        waiting: list[list[str]] = [[] for _ in self._callers]
+        """What jobs wrote down. Flows count on it soon, so no call is waited for."""
         while True:
             self._ledger.read(self._journal.new_lines())
             self._latencies.roll()
+            self._reads += 1
+            await asyncio.sleep(READ_EVERY_S)
+
+    async def _look_at_ticks(self) -> None:
+        """Of the jobs of schedules that were read."""
+        waiting: list[list[str]] = [[] for _ in self._callers]
+        while True:
             ticks, self._ledger.ticks = self._ledger.ticks, []
             for number, callers in enumerate(self._callers):
                 mine = [each for each in ticks if self._is_of(callers, each)]
                 some = [*waiting[number], *mine]
                 waiting[number] = await callers.look_at_ticks(some) if some else []
-            self._reads += 1
-            await asyncio.sleep(0.5)
+            self._looks += 1
+            await asyncio.sleep(READ_EVERY_S)
 
     def _is_of(self, callers: Callers, descriptor: str) -> bool:
         return descriptor.split(":")[1].removeprefix("s") in callers.site.stores
@@ -272,7 +280,10 @@ class Soak:
         if any(left):
             self._ledger.faults.append(f"jobs are left that never ended: {left}")
         read = self._reads
-        while self._reads < read + 2:  # what was written last, too, and looked up
+        while self._reads < read + 2:  # what was written last, too
+            await asyncio.sleep(0.1)
+        looked = self._looks
+        while self._looks < looked + 2:  # and looked up
             await asyncio.sleep(0.1)
         for callers in self._callers:
             await callers.judge_schedules()
