@@ -25,17 +25,19 @@ MAX_FAILURES = 99
 
 @dataclass
 class Ledger:
-    """What was answered: the items of each flow by their numbers, with their payloads, and the results of items, of
-    which one counts: the first that was recorded.
+    """What was answered: the items of each flow by their numbers, with their payloads, and the jobs of items that have
+    succeeded. Of several results of one the first counts that was recorded, by docs/flows.md: also that of an ack which
+    was not answered, or came behind the end of its claim.
     """
 
     flows: dict[str, dict[int, bytes]] = field(default_factory=dict)
-    results: dict[str, set[bytes]] = field(default_factory=dict)
-    """By the jobs of items."""
+    succeeded: set[str] = field(default_factory=set)
+    sent: dict[str, set[bytes]] = field(default_factory=dict)
+    """Results, by the jobs of items."""
 
     @property
     def answers(self) -> int:
-        return len(self.flows) + sum(map(len, self.flows.values())) + len(self.results)
+        return len(self.flows) + sum(map(len, self.flows.values())) + len(self.succeeded)
 
 
 class FlowsUnderCuts:
@@ -110,11 +112,13 @@ class FlowsUnderCuts:
         acks = [
             Ack(job.descriptor, claim_descriptor=job.claim_descriptor, result=results[job.descriptor]) for job in jobs
         ]
+        for job, result in results.items():
+            self._ledger.sent.setdefault(job, set()).add(result)
         if acks:
             outcomes = await client.ack(QUEUE, acks, [])
             for ack, outcome in zip(acks, outcomes, strict=True):
                 if outcome is AckOutcome.SUCCEEDED:
-                    self._ledger.results.setdefault(ack.descriptor, set()).add(results[ack.descriptor])
+                    self._ledger.succeeded.add(ack.descriptor)
 
     async def _broken(self) -> list[str]:
         """What was answered and does not hold. A job of an item that has ended leads to it."""
@@ -131,9 +135,8 @@ class FlowsUnderCuts:
                 missing = [f"item {number}" for number in items if number not in there]
                 changed = [f"item {number}" for number in items.keys() & there if there[number][2] != items[number]]
                 broken += missing + changed
-        return broken + [
-            f"result of {job}" for job, any_of in self._ledger.results.items() if found.get(job) not in any_of
-        ]
+        sent = self._ledger.sent
+        return broken + [f"result of {job}" for job in self._ledger.succeeded if found.get(job) not in sent[job]]
 
     async def _items(self, client: AsyncClient, flow: str) -> dict[int, tuple[str, bytes | None, bytes]]:
         found: dict[int, tuple[str, bytes | None, bytes]] = {}
