@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from pinlater import Ack, AsyncClient, PinLaterError
+from pinlater import Ack, AsyncClient, JobState, PinLaterError
 from pinlater.errors import QueueNotFound
 from pinlater.model import AckOutcome, DequeueRequest
 from pinlater.model.flow_words import FlowState, ItemState, NewFlow, NewItem, Stage
@@ -160,12 +160,16 @@ class FlowsUnderCuts:
 
     async def _all_end(self) -> None:
         """Every flow comes to its end, and has no item more than the last lookup showed. Those whose creation was not
-        answered may be there too.
+        answered may be there too, and jobs whose items have ended by a late result.
         """
         async with self._client() as client:
             deadline = time.monotonic() + STUCK_AFTER_S
-            while flows := (await client.get_flows(state=FlowState.RUNNING)).flows:
-                assert time.monotonic() < deadline, f"flows do not end: {flows[:3]}"
+            while True:
+                flows = (await client.get_flows(state=FlowState.RUNNING)).flows
+                left = [await client.count(QUEUE, state) for state in (JobState.PENDING, JobState.IN_PROGRESS)]
+                if not flows and not any(left):
+                    break
+                assert time.monotonic() < deadline, f"{left} jobs and flows do not end: {flows[:3]}"
                 for flow in flows:
                     if not all(stage.is_sealed for stage in flow.stages):
                         await client.seal_stage(flow.id)
