@@ -298,6 +298,15 @@ class EventStreams:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"})
         response.force_close()
         await response.prepare(request)
+        try:
+            await self._write_all(response, stream)
+        except ConnectionResetError:  # nobody is there to be told anything
+            if request.transport is not None:
+                request.transport.abort()
+        return response
+
+    async def _write_all(self, response: web.StreamResponse, stream: EventStream) -> None:
+        """Until the stream is over. ConnectionResetError: the caller is gone, or does not read."""
         await self._write(response, f"retry: 2000\n: events of {self._epoch}\n\n")
         while True:
             events = await stream.take()
@@ -305,7 +314,7 @@ class EventStreams:
             if lines or not stream.is_over:
                 await self._write(response, "".join(lines) or ": nothing new\n\n")
             if stream.is_over:
-                return response
+                return
 
     async def _write(self, response: web.StreamResponse, text: str) -> None:
         """ConnectionResetError: the caller is gone, or does not read."""

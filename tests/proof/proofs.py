@@ -169,6 +169,8 @@ PROMISES = (
                 found=(
                     "The checker of histories took a retry's delay from the moment of its effect, and saw jobs early "
                     "that were not. Mended.",
+                    "A listener of events that went, or read nothing, stood in the log as a failure of the server. "
+                    "Mended.",
                 ),
             ),
             Proof(

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from aiohttp import ClientConnectionResetError, web
+from structlog.testing import capture_logs
 
 from pinlater.model import JobInfo, JobState
 from tests.server.http_site import TOKEN, RunningSite, WatchedApi, http_site
@@ -174,6 +177,40 @@ async def test_listeners_are_bounded_and_make_room_when_they_leave() -> None:
         answer = await site.ask("GET", "/v1/events?queue=mail")
         assert (answer.status, answer.json["reason"]) == (503, "OVERLOADED")
         first.writer.transport.abort()
-        async with asyncio.timeout(60):
-            while (await site.ask("GET", "/v1/events?queue=nothing")).status == 503:
-                await asyncio.sleep(0.01)
+        await _makes_room(site)
+
+
+async def _makes_room(site: RunningSite) -> None:
+    async with asyncio.timeout(60):
+        while (await site.ask("GET", "/v1/events?queue=nothing")).status == 503:
+            await asyncio.sleep(0.01)
+
+
+async def test_a_listener_that_does_not_read_is_let_go_and_nothing_has_failed() -> None:
+    api = WatchedApi()
+    api.ends[JOB] = replace(job(JobState.SUCCEEDED), custom_status="x" * 16_000_000)  # more than buffers hold
+    with capture_logs() as lines:
+        async with http_site(api, event_listeners=4, write_within_s=0.2) as site:
+            await Listener.to(site, f"job={JOB}")
+            await Listener.to(site, f"job={JOB}")
+            assert (await site.ask("GET", "/v1/events?queue=mail")).status == 503
+            await _makes_room(site)
+    assert [line for line in lines if line["log_level"] == "error"] == []
+
+
+async def test_a_listener_that_goes_while_an_event_is_written_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether its end or the event comes first is a matter of microseconds: what aiohttp says then, it says here."""
+    api = WatchedApi()
+    write = web.StreamResponse.write
+
+    async def gone(response: web.StreamResponse, data: bytes) -> None:
+        if b"event: change" in data:
+            raise ClientConnectionResetError("Cannot write to closing transport")
+        await write(response, data)
+
+    monkeypatch.setattr(web.StreamResponse, "write", gone)
+    with capture_logs() as lines:
+        async with http_site(api) as site:
+            listener = await Listener.to(site, "queue=mail")
+            await listener.at_end()
+    assert [line for line in lines if line["log_level"] == "error"] == []
