@@ -297,8 +297,8 @@ class EventStreams:
     async def _send(self, request: web.Request, stream: EventStream) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"})
         response.force_close()
-        await response.prepare(request)
         try:
+            await response.prepare(request)
             await self._write_all(response, stream)
         except ConnectionResetError:  # nobody is there to be told anything
             if request.transport is not None:

@@ -198,19 +198,37 @@ async def test_a_listener_that_does_not_read_is_let_go_and_nothing_has_failed() 
     assert [line for line in lines if line["log_level"] == "error"] == []
 
 
+GONE = ClientConnectionResetError("Cannot write to closing transport")
+"""What aiohttp says. Whether the end of a connection or an event comes first is a matter of microseconds."""
+
+
 async def test_a_listener_that_goes_while_an_event_is_written_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether its end or the event comes first is a matter of microseconds: what aiohttp says then, it says here."""
-    api = WatchedApi()
     write = web.StreamResponse.write
 
     async def gone(response: web.StreamResponse, data: bytes) -> None:
         if b"event: change" in data:
-            raise ClientConnectionResetError("Cannot write to closing transport")
+            raise GONE
         await write(response, data)
 
     monkeypatch.setattr(web.StreamResponse, "write", gone)
     with capture_logs() as lines:
-        async with http_site(api) as site:
+        async with http_site(WatchedApi()) as site:
             listener = await Listener.to(site, "queue=mail")
             await listener.at_end()
+    assert [line for line in lines if line["log_level"] == "error"] == []
+
+
+async def test_a_listener_that_goes_before_its_answer_begins_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    prepare = web.StreamResponse.prepare
+
+    async def gone(response: web.StreamResponse, request: web.BaseRequest) -> Any:
+        if response.content_type == "text/event-stream":
+            raise GONE
+        return await prepare(response, request)
+
+    monkeypatch.setattr(web.StreamResponse, "prepare", gone)
+    with capture_logs() as lines:
+        async with http_site(WatchedApi()) as site:
+            assert (await site.ask("GET", "/v1/events?queue=mail")).status == 0
+            assert await site.is_well()
     assert [line for line in lines if line["log_level"] == "error"] == []
