@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +17,7 @@ from pinlater.data_folder.password import hash_password
 from tests.browser.chromium import visit
 from tests.browser.stand import PASSWORD, log_in
 from tests.server.running import PROGRAM, RunningServer, running
-from tests.stores.process import dies_with_us, free_port
+from tests.stores.process import dies_with_us, free_port, until_it_listens
 
 AWAY = ("ERR_CONNECTION_REFUSED", "ERR_EMPTY_RESPONSE", "ERR_CONNECTION_RESET", "401", "502", "503", "504")
 
@@ -39,21 +38,11 @@ def gateway(server: int) -> Iterator[str]:
     command = [*dies_with_us(), PROGRAM, "api", "--server", f"127.0.0.1:{server}", "--listen", address]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
-            _until_it_listens(address, process)
+            until_it_listens(int(address.rpartition(":")[2]), process)
             yield f"http://{address}"
         finally:
             process.send_signal(signal.SIGTERM)
             process.wait(30)
-
-
-def _until_it_listens(address: str, process: subprocess.Popen[bytes]) -> None:
-    host, _, port = address.rpartition(":")
-    while process.poll() is None:
-        with socket.socket() as probe:
-            probe.settimeout(0.1)
-            if probe.connect_ex((host, int(port))) == 0:
-                return
-    raise AssertionError("pinlater api has ended")
 
 
 def type_a_reason(page: Page) -> None:

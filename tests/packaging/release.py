@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.stores.process import until_it_listens
+
 ROOT = Path(__file__).parents[2]
 OURS = {"PYTHONPATH", "PYTHONHOME", "PIP_TARGET", "PIP_REQUIRE_VIRTUALENV"}
 """Variables that would bring something of this machine into the environments that are tried."""
@@ -80,7 +82,7 @@ class Addresses:
 
 @contextmanager
 def served(program: Path, data: Path, *, with_http: bool = False) -> Iterator[Addresses]:
-    """`pinlater serve`, which may still be starting."""
+    """`pinlater serve`, once it listens."""
     with socket.create_server(("127.0.0.1", 0)) as taken, socket.create_server(("127.0.0.1", 0)) as other:
         port, http_port = taken.getsockname()[1], other.getsockname()[1]
     http = f"127.0.0.1:{http_port}" if with_http else "none"
@@ -88,6 +90,8 @@ def served(program: Path, data: Path, *, with_http: bool = False) -> Iterator[Ad
     with open(f"{data}.log", "w") as log:
         server = subprocess.Popen([program, "serve", *options], stderr=log, stdin=subprocess.DEVNULL)
     try:
+        for each in (port, *([http_port] if with_http else [])):
+            until_it_listens(each, server)
         yield Addresses(f"127.0.0.1:{port}", f"http://{http}" if with_http else "")
     finally:
         server.terminate()

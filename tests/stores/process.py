@@ -14,6 +14,7 @@ import time
 from abc import ABC, abstractmethod
 from collections import deque
 from pathlib import Path
+from typing import Any
 
 READY_WITHIN_S = 120.0
 STOPPED_WITHIN_S = 60.0
@@ -45,6 +46,17 @@ def free_port() -> int:
             probe.bind(("127.0.0.1", port))
             _given.append(port)
             return port
+
+
+def until_it_listens(port: int, process: subprocess.Popen[Any]) -> None:
+    """On loopback. AssertionError: the process has ended before."""
+    while process.poll() is None:
+        with socket.socket() as probe:
+            probe.settimeout(0.1)
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.02)
+    raise AssertionError(f"{process.args} has ended, and did not listen at {port}")
 
 
 def dies_with_us() -> list[str]:
